@@ -26,8 +26,7 @@ def test_a_shared_subscription_is_no_topic_to_publish_to(guarded: Guarded) -> No
     assert wire.subscribe(("$share/g/jobs/1", 1)).codes == [1]
     wire.publish("jobs/1", b"mine", qos=1)
     wire.acknowledge(wire.expect_publish("jobs/1", b"mine"))
-    wire.send(publish_packet("$share/g/jobs/1", b"x", qos=1, packet_id=9))
-    wire.expect_closed()
+    wire.ended_by(publish_packet("$share/g/jobs/1", b"x", qos=1, packet_id=9))
     guarded.broker.wait_log(r'publish refused client=a user="alice" topic="\$share/g/jobs/1"')
 
 
@@ -56,8 +55,7 @@ def test_sighup_has_files_read_that_nobody_looks_at(guarded: Guarded) -> None:
     guarded.reload(users=("bob",), acl="user bob\ntopic read jobs/#\n")
     alice.expect_closed()
     assert guarded.ask("alice", "a")[1].return_code == 4
-    bob.send(publish_packet("jobs/1", b"x", qos=1, packet_id=1))
-    bob.expect_closed()
+    bob.ended_by(publish_packet("jobs/1", b"x", qos=1, packet_id=1))
 
 
 def test_sighup_reaches_workers(guarded: Guarded) -> None:
@@ -86,11 +84,9 @@ def test_a_will_above_max_message_size_is_refused(fresh_broker: BrokerFactory) -
         assert wire.expect(CONNACK).return_code == 5
         wire.expect_closed()
     broker.wait_log("client=large .*the will's payload is above max_message_size")
-    watcher = Wire.connect_tcp(broker.tcp)
-    watcher.connect("watcher")
+    watcher = Wire.connected(broker.tcp, "watcher")
     watcher.subscribe(("w", 0))
-    leaving = Wire.connect_tcp(broker.tcp)
-    leaving.connect("fits", will=Will("w", b"x" * 100))
+    leaving = Wire.connected(broker.tcp, "fits", will=Will("w", b"x" * 100))
     leaving.close()
     watcher.expect_publish("w", b"x" * 100)
     watcher.close()

@@ -34,9 +34,7 @@ def stack() -> Iterator[ExitStack]:
 
 
 def client(stack: ExitStack, broker: BrokerProcess, name: str) -> mqtt.Wire:
-    wire = stack.enter_context(mqtt.Wire.connect_tcp(broker.tcp))
-    wire.connect(name)
-    return wire
+    return stack.enter_context(mqtt.Wire.connected(broker.tcp, name))
 
 
 def figure(broker: BrokerProcess, name: str) -> float:

@@ -18,6 +18,7 @@ import pytest
 from tests.attacks.size import size
 from tests.conftest import BrokerFactory
 from tests.support import wire as mqtt
+from tests.support.present import present
 from vmq.testing.process import BrokerProcess
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -26,16 +27,14 @@ KIB, MIB = 1 << 10, 1 << 20
 def memory(broker: BrokerProcess, field: str = "VmRSS") -> int:
     """Bytes of a broker in RAM, now or (VmHWM) at most until now."""
     status = Path(f"/proc/{broker.pid}/status").read_text()
-    found = re.search(rf"^{field}:\s+(\d+) kB$", status, re.M)
-    assert found is not None
+    found = present(re.search(rf"^{field}:\s+(\d+) kB$", status, re.M))
     return int(found[1]) * KIB
 
 
 def gauge(broker: BrokerProcess, name: str) -> float:
     with urllib.request.urlopen(broker.http + "/metrics", timeout=30) as answer:
         found = re.search(rf"^{name} (\S+)$", answer.read().decode(), re.M)
-    assert found is not None
-    return float(found[1])
+    return float(present(found)[1])
 
 
 @contextmanager
@@ -89,8 +88,7 @@ def is_cut_off(sock: socket.socket) -> bool:
 
 def wait_until_read(broker: BrokerProcess) -> None:
     """The broker is at rest: an answer to a client of now comes after all that it had read."""
-    with mqtt.Wire.connect_tcp(broker.tcp) as wire:
-        assert wire.connect("probe").return_code == 0
+    with mqtt.Wire.connected(broker.tcp, "probe") as wire:
         wire.ping()
 
 
@@ -149,8 +147,7 @@ def publish_retained(wire: mqtt.Wire, topics: Sequence[str]) -> None:
         wire.send(
             *(mqtt.publish_packet(each, b"x", retain=True) for each in topics[start : start + 500])
         )
-        wire.send(mqtt.PINGREQ_BYTES)
-        wire.expect(mqtt.PINGRESP_BYTES)
+        wire.ask(mqtt.PINGREQ_BYTES, mqtt.PINGRESP_BYTES)
 
 
 def subscribe_to(wire: mqtt.Wire, filters: Sequence[str]) -> list[int]:
@@ -158,8 +155,7 @@ def subscribe_to(wire: mqtt.Wire, filters: Sequence[str]) -> list[int]:
     codes: list[int] = []
     for start in range(0, len(filters), 500):
         pairs = ((each, 0) for each in filters[start : start + 500])
-        wire.send(mqtt.subscribe_packet(1 + start, *pairs))
-        codes += wire.expect(mqtt.SUBACK).codes
+        codes += wire.ask(mqtt.subscribe_packet(1 + start, *pairs), mqtt.SUBACK).codes
     return codes
 
 
@@ -167,8 +163,7 @@ def test_deep_retained_topics_take_about_their_text(fresh_broker: BrokerFactory)
     """10,000 of 2.6 MB in all took 340 MB: a node for each level."""
     topics = deep_topics(size(2_000, 10_000))
     broker = fresh_broker(env={"VMQ_STORE__WRITE_BUFFER_SIZE": "65536"})
-    with mqtt.Wire.connect_tcp(broker.tcp) as wire:
-        wire.connect("c")
+    with mqtt.Wire.connected(broker.tcp, "c") as wire:
         publish_retained(wire, topics[:10])
         before = memory(broker)
         publish_retained(wire, topics)
@@ -179,8 +174,7 @@ def test_deep_filters_take_about_their_text(fresh_broker: BrokerFactory) -> None
     """10,000 of 2.6 MB in all took 151 MB."""
     filters = deep_topics(size(2_000, 10_000))
     broker = fresh_broker()
-    with mqtt.Wire.connect_tcp(broker.tcp) as wire:
-        wire.connect("c")
+    with mqtt.Wire.connected(broker.tcp, "c") as wire:
         subscribe_to(wire, filters[:10])
         before = memory(broker)
         assert set(subscribe_to(wire, filters)) == {0}
@@ -198,8 +192,7 @@ def test_what_budgets_count_is_what_memory_grows_by(
         listen=("tcp://127.0.0.1:0", "http://127.0.0.1:0"),
         env={"VMQ_STORE__WRITE_BUFFER_SIZE": "65536", "VMQ_STORE__CACHE_SIZE": "65536"},
     )
-    with mqtt.Wire.connect_tcp(broker.tcp) as wire:
-        wire.connect("c")
+    with mqtt.Wire.connected(broker.tcp, "c") as wire:
         publish_retained(wire, topics[:10])
         gauge(broker, "retain_memory")
         before = memory(broker)
@@ -220,8 +213,7 @@ def test_ids_that_are_never_released_take_a_bit_each(fresh_broker: BrokerFactory
     with ExitStack() as stack:
         before = memory(broker)
         for number in range(count):
-            wire = stack.enter_context(mqtt.Wire.connect_tcp(broker.tcp))
-            wire.connect(f"c{number}")
+            wire = stack.enter_context(mqtt.Wire.connected(broker.tcp, f"c{number}"))
             for start in range(1, 65_536, 4_096):
                 ids = range(start, min(start + 4_096, 65_536))
                 wire.send(*(mqtt.publish_packet("t", b"", qos=2, packet_id=each) for each in ids))

@@ -34,19 +34,15 @@ def test_clients_that_read_nothing_cost_no_more_memory_than_there_is(
     deaf, rounds = size(20, 40), 170
     with ExitStack() as stack:
         for index in range(deaf):
-            wire = stack.enter_context(Wire.connect_tcp(broker.tcp))
-            wire.connect(f"deaf{index}")
+            wire = stack.enter_context(Wire.connected(broker.tcp, f"deaf{index}"))
             wire.subscribe((f"t/{index}", 1))
-        reader = stack.enter_context(Wire.connect_tcp(broker.tcp))
-        reader.connect("reader")
+        reader = stack.enter_context(Wire.connected(broker.tcp, "reader"))
         reader.subscribe(("read", 1))
-        publisher = stack.enter_context(Wire.connect_tcp(broker.tcp))
-        publisher.connect("publisher")
+        publisher = stack.enter_context(Wire.connected(broker.tcp, "publisher"))
         for turn in range(rounds):
             for index in range(deaf):
                 payload = bytes(PAYLOAD)
-                publisher.send(publish_packet(f"t/{index}", payload, qos=1, packet_id=1))
-                publisher.expect(PUBACK)
+                publisher.ask(publish_packet(f"t/{index}", payload, qos=1, packet_id=1), PUBACK)
             publisher.publish("read", b"%d" % turn, qos=1)
             reader.acknowledge(reader.expect_publish("read", b"%d" % turn, qos=1))
         broker.wait_log("dropped client=deaf.* reason=memory_full messages=")

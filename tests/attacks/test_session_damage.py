@@ -100,8 +100,7 @@ def drain(broker: BrokerProcess, client: str) -> list[bytes] | None:
 
 
 def publish(broker: BrokerProcess, topic: str, count: int = 1) -> None:
-    with Wire.connect_tcp(broker.tcp) as wire:
-        wire.connect("publisher")
+    with Wire.connected(broker.tcp, "publisher") as wire:
         for number in range(count):
             body = random.Random(number).randbytes(1000)
             wire.send(publish_packet(topic, body, qos=1, packet_id=number + 1))
@@ -140,8 +139,7 @@ def test_three_flipped_bytes_refuse_the_sessions_that_they_concern(
     hurt = 17
     flip(tmp_path, payload(hurt, 30))
     broker = fresh_broker(LISTEN, tmp_path, ENV)
-    with Wire.connect_tcp(broker.tcp) as bystander:
-        bystander.connect("bystander")
+    with Wire.connected(broker.tcp, "bystander") as bystander:
         found = {number: drain(broker, f"dev-{number:02}") for number in range(CLIENTS)}
         bystander.ping()  # it is connected still
     refused = [number for number, got in found.items() if got is None]
@@ -167,8 +165,7 @@ def test_three_flipped_bytes_refuse_the_sessions_that_they_concern(
     )
     assert health(broker, "/health/ready")[0] == 200
     # Much is written and merged, and nobody notices.
-    with Wire.connect_tcp(broker.tcp) as watching:
-        watching.connect("watching", clean=False)
+    with Wire.connected(broker.tcp, "watching", clean=False) as watching:
         publish(broker, "all", 200)
         watching.ping()
     assert "the store is open again" not in broker.stderr_text()
@@ -209,8 +206,7 @@ def test_a_merge_that_meets_the_damage_cuts_nobody_off(
     flip(tmp_path, payload(17, 30))
     broker = fresh_broker(LISTEN, tmp_path, ENV)
     assert health(broker)[1]["status"] == "ok"
-    with Wire.connect_tcp(broker.tcp) as durable:
-        durable.connect("durable", clean=False)
+    with Wire.connected(broker.tcp, "durable", clean=False) as durable:
         publish(broker, "all", 600)
         broker.wait_log("error .*the store is damaged: .*dev-17")
         publish(broker, "all", 600)
@@ -235,8 +231,7 @@ def test_whatever_bits_flip_others_get_all_and_publishers_are_answered(
         raw[rng.randrange(len(raw))] ^= 1 << rng.randrange(8)
     path.write_bytes(raw)
     broker = fresh_broker(LISTEN, tmp_path, ENV)
-    with Wire.connect_tcp(broker.tcp) as bystander:
-        bystander.connect("bystander")
+    with Wire.connected(broker.tcp, "bystander") as bystander:
         for number in range(CLIENTS):
             session = (number + 1).to_bytes(8, "big")
             concerned = b"sdev-%02d" % number in gone or any(key[1:9] == session for key in gone)

@@ -57,8 +57,7 @@ def test_a_connected_durable_subscriber_that_is_slower_loses_nothing(
     broker = fresh_broker()
     with ExitStack() as stack:
         subscriber = connect_subscriber(broker, stack)
-        publisher = stack.enter_context(Wire.connect_tcp(broker.tcp))
-        publisher.connect("publisher")
+        publisher = stack.enter_context(Wire.connected(broker.tcp, "publisher"))
         publish_all(publisher, range(total // 2), acknowledged)
         take(subscriber, received, total // 10)
         broker.kill()
@@ -66,8 +65,7 @@ def test_a_connected_durable_subscriber_that_is_slower_loses_nothing(
     broker = fresh_broker(data_dir=broker.data_dir)
     with ExitStack() as stack:
         subscriber = connect_subscriber(broker, stack)
-        publisher = stack.enter_context(Wire.connect_tcp(broker.tcp))
-        publisher.connect("publisher")
+        publisher = stack.enter_context(Wire.connected(broker.tcp, "publisher"))
         publish_all(publisher, range(total // 2, total), acknowledged)
         seen = {int(each.payload) for each in received}
         while len(seen) < total:
@@ -93,8 +91,7 @@ def test_many_publishers_with_one_message_each_under_way_to_one_clean_subscriber
         subscriber = connect_subscriber(broker, stack, clean=True)
         publishers = []
         for index in range(clients):
-            publisher = stack.enter_context(Wire.connect_tcp(broker.tcp))
-            publisher.connect(f"p{index}")
+            publisher = stack.enter_context(Wire.connected(broker.tcp, f"p{index}"))
             publishers.append(publisher)
         for turn in range(rounds):
             for index, publisher in enumerate(publishers):

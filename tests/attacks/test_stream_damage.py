@@ -40,8 +40,7 @@ def is_acknowledged(wire: Wire, topic: str) -> bool:
 
 
 def publish(broker: BrokerProcess, topic: str) -> bool:
-    with Wire.connect_tcp(broker.tcp) as wire:
-        wire.connect("publisher")
+    with Wire.connected(broker.tcp, "publisher") as wire:
         return is_acknowledged(wire, topic)
 
 
@@ -71,8 +70,7 @@ def test_one_flipped_byte_stops_one_partition(fresh_broker: BrokerFactory, tmp_p
     assert 0 < len(acknowledged) < TOPICS
     assert publish(broker, "not/kept")
     # Who is not concerned stays connected while others are refused.
-    with Wire.connect_tcp(broker.tcp) as wire:
-        wire.connect("bystander")
+    with Wire.connected(broker.tcp, "bystander") as wire:
         (refused, *_) = set(topics) - set(acknowledged)
         assert not publish(broker, refused)
         wire.ping()
@@ -99,8 +97,7 @@ def flip(path: Path) -> None:
 
 def sealed_segments(broker: BrokerProcess, data: Path) -> list[Path]:
     """Fills the first two segments of a partition; each message is most of one, so nothing is to be merged."""
-    with Wire.connect_tcp(broker.tcp) as wire:
-        wire.connect("publisher")
+    with Wire.connected(broker.tcp, "publisher") as wire:
         for number in range(3):
             wire.send(publish_packet("kept/0", bytes(60_000), qos=1, packet_id=number + 1))
             assert wire.recv_packet().type == PUBACK
@@ -161,7 +158,6 @@ def test_what_verify_finds_is_told_by_the_broker_that_runs(
     flip(hurt)
     assert health(broker)[1]["status"] == "ok"
     verified = run(tmp_path, "verify")
-    assert verified.code == 1
-    assert f"{hurt} is damaged at byte" in verified.err
+    verified.tells(1, f"{hurt} is damaged at byte")
     broker.wait_log(f"error stream=kept partition=0: readers are refused from there on: {hurt}")
     assert health(broker)[1]["status"] == "degraded"

@@ -65,8 +65,7 @@ def flip_in_a_table(data: Path, wanted: bytes) -> None:
 
 def drain(several: Several, client: str) -> list[bytes]:
     """What waits for a client, whichever worker it comes to."""
-    with Wire.connect_tcp(several.broker.tcp) as wire:
-        wire.connect(client, clean=False)
+    with Wire.connected(several.broker.tcp, client, clean=False) as wire:
         found: list[bytes] = []
         while len(found) < MESSAGES:
             received = wire.expect_publish()

@@ -39,6 +39,7 @@ class End:
         #: What came without a frame: from whom, in which life of his.
         self.payloads: list[tuple[str, int, bytes]] = []
         self.sent = 0
+        self.address = ""
 
     def frame(self) -> Frame:
         self.sent += 1
@@ -46,6 +47,15 @@ class End:
 
     async def hears(self) -> Frame:
         return await asyncio.wait_for(self.frames.get(), 10)
+
+
+async def begun(ends: list[End], name: str, key: str | None = None, **members: str) -> End:
+    """One that listens, and knows these."""
+    one = End(name, key)
+    ends.append(one)
+    one.address = await one.link.start(LOOPBACK)
+    one.link.set_members(members)
+    return one
 
 
 async def pair(ends: list[End], listen: str, key: str | None = None) -> tuple[End, End]:
@@ -109,20 +119,14 @@ async def test_a_defect_of_who_hears_a_frame_keeps_nobody_from_the_next(
 
 
 async def test_an_address_is_enough_to_knock(ends: list[End]) -> None:
-    one, other = End("one"), End("other")
-    ends += [one, other]
-    address = await one.link.start(LOOPBACK)
-    await other.link.start(LOOPBACK)
-    other.link.contact(address, other.frame())
+    one, other = await begun(ends, "one"), await begun(ends, "other")
+    other.link.contact(one.address, other.frame())
     assert (await one.hears()).sender == "other"
 
 
 async def test_a_peer_that_comes_later_or_again_is_reached(ends: list[End], tmp_path: Path) -> None:
     listen = f"ipc://{tmp_path}/peer"
-    one = End("one")
-    ends.append(one)
-    await one.link.start(LOOPBACK)
-    one.link.set_members({"peer": listen})
+    one = await begun(ends, "one", peer=listen)
     for _ in range(2):
         peer = End("peer")
         await peer.link.start(listen)
@@ -138,16 +142,13 @@ async def test_a_peer_that_comes_later_or_again_is_reached(ends: list[End], tmp_
 async def test_who_lacks_the_key_gets_nowhere_and_is_logged(
     ends: list[End], key: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    inside, outside = End("inside", KEY), End("outside", key)
-    ends += [inside, outside]
-    address = await inside.link.start(LOOPBACK)
-    await outside.link.start(LOOPBACK)
+    inside, outside = await begun(ends, "inside", KEY), await begun(ends, "outside", key)
     refused = asyncio.Event()
     watcher = logging.Handler()
     watcher.emit = lambda record: refused.set()  # type: ignore[method-assign]
     logging.getLogger("vmq.cluster.link").addHandler(watcher)
     try:
-        outside.link.set_members({"inside": address})
+        outside.link.set_members({"inside": inside.address})
         outside.link.send("inside", outside.frame())
         await asyncio.wait_for(refused.wait(), 10)
     finally:
@@ -158,9 +159,7 @@ async def test_who_lacks_the_key_gets_nowhere_and_is_logged(
 
 async def test_the_public_half_alone_does_not_open_the_door(ends: list[End]) -> None:
     """A client that knows whom it talks to, and has a key of its own."""
-    inside = End("inside", KEY)
-    ends.append(inside)
-    address = await inside.link.start(LOOPBACK)
+    inside = await begun(ends, "inside", KEY)
     public, secret = zmq.curve_keypair()
     with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
         socket.set(zmq.LINGER, 0)
@@ -168,7 +167,7 @@ async def test_the_public_half_alone_does_not_open_the_door(ends: list[End]) -> 
         socket.set(zmq.CURVE_PUBLICKEY, public)
         socket.set(zmq.CURVE_SECRETKEY, secret)
         monitor = socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_FAILED_AUTH)
-        socket.connect(address)
+        socket.connect(inside.address)
         socket.send(encode(inside.frame()))
         assert await asyncio.to_thread(monitor.poll, 10_000)
         socket.disable_monitor()
@@ -177,16 +176,11 @@ async def test_the_public_half_alone_does_not_open_the_door(ends: list[End]) -> 
 
 
 async def test_nonsense_is_told_and_its_sender_not_listened_to(ends: list[End]) -> None:
-    inside = End("inside")
-    ends.append(inside)
-    address = await inside.link.start(LOOPBACK)
-    honest = End("honest")
-    ends.append(honest)
-    await honest.link.start(LOOPBACK)
-    honest.link.set_members({"inside": address})
+    inside = await begun(ends, "inside")
+    honest = await begun(ends, "honest", inside=inside.address)
     with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
         socket.set(zmq.LINGER, 0)
-        socket.connect(address)
+        socket.connect(inside.address)
         socket.send(encode(Frame(1, "liar", 1, 1, [])))
         assert (await inside.hears()).sender == "liar"
         socket.send(b"nonsense")
@@ -200,14 +194,11 @@ async def test_nonsense_is_told_and_its_sender_not_listened_to(ends: list[End]) 
 
 
 async def test_who_speaks_another_format_is_told_of_once(ends: list[End]) -> None:
-    inside, honest = End("inside"), End("honest")
-    ends += [inside, honest]
-    address = await inside.link.start(LOOPBACK)
-    await honest.link.start(LOOPBACK)
-    honest.link.set_members({"inside": address})
+    inside = await begun(ends, "inside")
+    honest = await begun(ends, "honest", inside=inside.address)
     with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
         socket.set(zmq.LINGER, 0)
-        socket.connect(address)
+        socket.connect(inside.address)
         for _ in range(5):
             socket.send(msgspec.msgpack.encode([2, "later", "whatever that may be"]))
         _, reason = await asyncio.wait_for(inside.nonsense.get(), 10)
@@ -219,12 +210,10 @@ async def test_who_speaks_another_format_is_told_of_once(ends: list[End]) -> Non
 
 @pytest.mark.parametrize("second", ["another name", "two parts"])
 async def test_a_connection_has_one_name_and_one_part(ends: list[End], second: str) -> None:
-    inside = End("inside")
-    ends.append(inside)
-    address = await inside.link.start(LOOPBACK)
+    inside = await begun(ends, "inside")
     with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
         socket.set(zmq.LINGER, 0)
-        socket.connect(address)
+        socket.connect(inside.address)
         socket.send(encode(Frame(1, "a", 1, 1, [])))
         await inside.hears()
         if second == "another name":
@@ -236,13 +225,11 @@ async def test_a_connection_has_one_name_and_one_part(ends: list[End], second: s
 
 
 async def test_a_frame_too_large_ends_the_connection(ends: list[End]) -> None:
-    inside = End("inside")
-    ends.append(inside)
-    address = await inside.link.start(LOOPBACK)
+    inside = await begun(ends, "inside")
     with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
         socket.set(zmq.LINGER, 0)
         monitor = socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
-        socket.connect(address)
+        socket.connect(inside.address)
         socket.send(b"\0" * (MAX_FRAME + 1))
         assert await asyncio.to_thread(monitor.poll, 10_000)
         socket.disable_monitor()
@@ -252,10 +239,7 @@ async def test_a_frame_too_large_ends_the_connection(ends: list[End]) -> None:
 
 
 async def test_what_waits_for_a_dead_peer_is_bounded(ends: list[End], tmp_path: Path) -> None:
-    one = End("one")
-    ends.append(one)
-    await one.link.start(LOOPBACK)
-    one.link.set_members({"dead": f"ipc://{tmp_path}/nobody"})
+    one = await begun(ends, "one", dead=f"ipc://{tmp_path}/nobody")
     frame = Frame(1, "one", 1, 1, [Unreliable([b"x" * 1000])])
     for _ in range(200):
         one.link.send("dead", frame)
@@ -340,10 +324,7 @@ async def test_what_goes_on_is_warned_of_ever_less_often(
 async def test_a_member_outside_is_not_connected_to_without_a_key(
     ends: list[End], caplog: pytest.LogCaptureFixture
 ) -> None:
-    one = End("one")
-    ends.append(one)
-    await one.link.start(LOOPBACK)
-    one.link.set_members({"far": "tcp://192.0.2.1:1"})
+    one = await begun(ends, "one", far="tcp://192.0.2.1:1")
     one.link.contact("tcp://192.0.2.1:1", one.frame())
     assert "needs a cluster key" in caplog.text
     one.link.send("far", one.frame())

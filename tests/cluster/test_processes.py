@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import vmq_cluster
+from tests.support.present import present
 from vmq.testing.ports import lasting_port
 from vmq_cluster.addresses import generate_key
 
@@ -48,8 +49,9 @@ class Process:
 
     def say(self, *words: object) -> None:
         assert self.process is not None
-        assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps([str(word) for word in words]).encode() + b"\n")
+        present(self.process.stdin).write(
+            json.dumps([str(word) for word in words]).encode() + b"\n"
+        )
 
     async def told(
         self, wanted: Callable[[dict[str, Any]], bool], fresh: bool = False
@@ -86,8 +88,7 @@ class Process:
 
     async def end(self) -> int:
         assert self.process is not None
-        assert self.process.stdin is not None
-        self.process.stdin.close()
+        present(self.process.stdin).close()
         return await asyncio.wait_for(self.process.wait(), PATIENCE)
 
 

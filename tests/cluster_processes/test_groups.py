@@ -23,8 +23,7 @@ ROWS = 480
 
 def fill(node: Node) -> None:
     """Publishes the rows that are to be answered."""
-    with Wire.connect_tcp((node.host, node.port)) as wire:
-        wire.connect("devices")
+    with Wire.connected((node.host, node.port), "devices") as wire:
         for number in range(ROWS):
             topic, payload = f"s/{number % 8}", b"%d" % number
             wire.send(publish_packet(topic, payload, qos=1, packet_id=1 + number))

@@ -52,11 +52,9 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 def fill(broker: BrokerProcess) -> None:
     """Each client has three messages that wait."""
     for name in CLIENTS:
-        with Wire.connect_tcp(broker.tcp) as wire:
-            wire.connect(name, clean=False)
+        with Wire.connected(broker.tcp, name, clean=False) as wire:
             wire.subscribe(("t", 2))
-    with Wire.connect_tcp(broker.tcp) as publisher:
-        publisher.connect("publisher")
+    with Wire.connected(broker.tcp, "publisher") as publisher:
         for payload in (b"1", b"2", b"3"):
             publisher.publish("t", payload, qos=2)
 

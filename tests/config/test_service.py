@@ -32,8 +32,7 @@ def test_the_unit_starts_vmq_with_options_that_it_has(tmp_path: Path) -> None:
     arguments = [each if each.startswith("--") else str(tmp_path) for each in arguments]
     # Understood, up to what its configuration is here: a folder.
     done = run(subcommand, *arguments)
-    assert done.code == 2
-    assert "the file cannot be read" in done.err
+    done.tells(2, "the file cannot be read")
 
 
 def test_the_unit_waits_for_readiness_reloads_and_watches() -> None:

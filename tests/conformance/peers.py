@@ -2,12 +2,7 @@
 
 from contextlib import ExitStack
 
-from tests.support.wire import (
-    TcpStream,
-    Text,
-    Will,
-    Wire,
-)
+from tests.support import wire as mqtt
 from vmq.testing.process import BrokerProcess
 
 SENTINEL = b"sentinel"
@@ -57,9 +52,9 @@ class Peers:
 
     # --- clients
 
-    def raw(self, source: str | None = None) -> Wire:
+    def raw(self, source: str | None = None) -> mqtt.Wire:
         """A TCP connection on which nothing was sent yet, from a local address if one is given."""
-        return self._stack.enter_context(Wire(TcpStream(self.broker.tcp, source=source)))
+        return self._stack.enter_context(mqtt.Wire(mqtt.TcpStream(self.broker.tcp, source=source)))
 
     def client(
         self,
@@ -67,25 +62,27 @@ class Peers:
         *,
         clean: bool = True,
         keep_alive: int = 60,
-        will: Will | None = None,
-    ) -> Wire:
+        will: mqtt.Will | None = None,
+    ) -> mqtt.Wire:
         """An accepted client."""
         wire = self.raw()
         wire.connect(self.id(part), clean=clean, keep_alive=keep_alive, will=will)
         return wire
 
-    def subscriber(self, *pairs: tuple[Text, int], part: str = "", clean: bool = True) -> Wire:
+    def subscriber(
+        self, *pairs: tuple[mqtt.Text, int], part: str = "", clean: bool = True
+    ) -> mqtt.Wire:
         """An accepted client whose subscriptions were all granted as asked."""
         wire = self.client(part, clean=clean)
         suback = wire.subscribe(*pairs)
         assert suback.codes == [qos for _, qos in pairs]
         return wire
 
-    def watcher(self, qos: int = 0) -> Wire:
+    def watcher(self, qos: int = 0) -> mqtt.Wire:
         """A subscriber to all topics of this test."""
         return self.subscriber((self.topic("#"), qos))
 
-    def resume(self, part: str) -> Wire:
+    def resume(self, part: str) -> mqtt.Wire:
         """Come back to a stored session, which must still be there."""
         wire = self.raw()
         assert wire.connect(self.id(part), clean=False).session_present == 1
@@ -94,7 +91,7 @@ class Peers:
     # --- deeds
 
     def publish(
-        self, topic: Text, payload: bytes = b"", *, qos: int = 0, retain: bool = False
+        self, topic: mqtt.Text, payload: bytes = b"", *, qos: int = 0, retain: bool = False
     ) -> None:
         """Publish by a client of its own, which then leaves; on return the broker has it."""
         wire = self.client()
@@ -114,24 +111,21 @@ class Peers:
     def refuses(self, *data: bytes) -> None:
         """The broker closes a new connection that sends this, without a byte of its own."""
         wire = self.raw()
-        wire.send(*data)
-        wire.expect_closed()
+        wire.ended_by(*data)
 
     def closes(self, *data: bytes) -> None:
         """The broker closes an accepted client that sends this, without answering it."""
         wire = self.client()
-        wire.send(*data)
-        wire.expect_closed()
+        wire.ended_by(*data)
         wire.close()
 
     def answers(self, connect: bytes, connack: bytes) -> None:
         """The broker answers a CONNECT with these bytes and closes."""
         wire = self.raw()
-        wire.send(connect)
-        wire.expect(connack)
+        wire.ask(connect, connack)
         wire.expect_closed()
 
-    def expect_no_more(self, subscriber: Wire, topic: Text | None = None) -> None:
+    def expect_no_more(self, subscriber: mqtt.Wire, topic: mqtt.Text | None = None) -> None:
         """Nothing was sent to this subscriber: a message published only now comes first.
 
         The message goes to `topic`, by default one that `watcher` sees.
@@ -146,7 +140,7 @@ class Peers:
         wire.expect_nothing()
         wire.disconnect()
 
-    def expect_retained(self, name: str, topic: Text, payload: bytes, qos: int) -> None:
+    def expect_retained(self, name: str, topic: mqtt.Text, payload: bytes, qos: int) -> None:
         """A new subscriber to this filter gets one retained message, this one."""
         wire = self.subscriber((name, 2))
         found = wire.expect_publish(topic, payload, qos=qos, retain=True, dup=False)
@@ -154,14 +148,14 @@ class Peers:
         wire.expect_nothing()
         wire.disconnect()
 
-    def expect_will_once(self, watcher: Wire, part: str, will: Will) -> None:
+    def expect_will_once(self, watcher: mqtt.Wire, part: str, will: mqtt.Will) -> None:
         """The will of the client `part`, whose connection has ended, comes, and once only."""
         found = watcher.expect_publish(will.topic, will.payload, retain=False, dup=False)
         watcher.acknowledge(found)
         self.settle(part)
         self.expect_no_more(watcher)
 
-    def expect_no_will(self, watcher: Wire, part: str) -> None:
+    def expect_no_will(self, watcher: mqtt.Wire, part: str) -> None:
         """The end of the last connection of client `part` published nothing."""
         self.settle(part)
         self.expect_no_more(watcher)

@@ -90,14 +90,10 @@ def test_mqtt_2_3_1_1_any_other_identifier(peers: Peers, topic: str, identifier:
     """Identifiers from 1 to 65535 are all good, in each of the packets that need one."""
     number = identifier.to_bytes(2, "big")
     wire = peers.client()
-    wire.send(mqtt.subscribe_packet(identifier, (topic, 0)))
-    wire.expect(b"\x90\x03" + number + b"\x00")
-    wire.send(mqtt.unsubscribe_packet(identifier, topic))
-    wire.expect(b"\xb0\x02" + number)
-    wire.send(mqtt.publish_packet(topic, b"x", qos=1, packet_id=identifier))
-    wire.expect(b"\x40\x02" + number)
-    wire.send(mqtt.publish_packet(topic, b"x", qos=2, packet_id=identifier))
-    wire.expect(b"\x50\x02" + number)
+    wire.ask(mqtt.subscribe_packet(identifier, (topic, 0)), b"\x90\x03" + number + b"\x00")
+    wire.ask(mqtt.unsubscribe_packet(identifier, topic), b"\xb0\x02" + number)
+    wire.ask(mqtt.publish_packet(topic, b"x", qos=1, packet_id=identifier), b"\x40\x02" + number)
+    wire.ask(mqtt.publish_packet(topic, b"x", qos=2, packet_id=identifier), b"\x50\x02" + number)
 
 
 @pytest.fixture
@@ -176,10 +172,8 @@ def test_mqtt_2_3_1_6_answers_repeat_the_identifier(peers: Peers, topic: str) ->
     """PUBACK and PUBREC carry the client's identifier, PUBREL that of the server's PUBLISH."""
     publisher = peers.client()
     subscriber = peers.subscriber((topic, 2))
-    publisher.send(mqtt.publish_packet(topic, b"1", qos=1, packet_id=4711))
-    publisher.expect(b"\x40\x02\x12\x67")
-    publisher.send(mqtt.publish_packet(topic, b"2", qos=2, packet_id=4712))
-    publisher.expect(b"\x50\x02\x12\x68")
+    publisher.ask(mqtt.publish_packet(topic, b"1", qos=1, packet_id=4711), b"\x40\x02\x12\x67")
+    publisher.ask(mqtt.publish_packet(topic, b"2", qos=2, packet_id=4712), b"\x50\x02\x12\x68")
     publisher.pubrel(4712)
     publisher.expect(b"\x70\x02\x12\x68")
     subscriber.puback(subscriber.expect_publish(topic, b"1", qos=1).packet_id)

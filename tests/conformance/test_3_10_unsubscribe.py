@@ -90,8 +90,7 @@ def test_mqtt_3_10_4_4_identifier(peers: Peers, topic: str) -> None:
     """UNSUBACK carries the identifier of its UNSUBSCRIBE, and nothing else."""
     wire = peers.client()
     for identifier in (1, 258, 65535):
-        wire.send(mqtt.subscribe_packet(2, (topic, 0)))
-        wire.expect(b"\x90\x03\x00\x02\x00")
+        wire.ask(mqtt.subscribe_packet(2, (topic, 0)), b"\x90\x03\x00\x02\x00")
         wire.send(mqtt.unsubscribe_packet(identifier, topic))
         wire.expect(b"\xb0\x02" + identifier.to_bytes(2, "big"))
 
@@ -107,8 +106,7 @@ def test_mqtt_3_10_4_6_many_filters(peers: Peers) -> None:
     """Many filters in one UNSUBSCRIBE: one UNSUBACK, every filter listed is gone."""
     topics = [peers.topic(f"{n}") for n in range(20)]
     wire = peers.subscriber(*((topic, 0) for topic in topics), (peers.topic("sentinel"), 0))
-    wire.send(mqtt.unsubscribe_packet(9, *topics, topics[0], peers.topic("never")))
-    wire.expect(mqtt.UNSUBACK)
+    wire.ask(mqtt.unsubscribe_packet(9, *topics, topics[0], peers.topic("never")), mqtt.UNSUBACK)
     publisher = peers.client()
     publisher.send(*(mqtt.publish_packet(topic, b"x") for topic in topics))
     publisher.ping()

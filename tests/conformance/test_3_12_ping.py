@@ -7,8 +7,7 @@ from tests.support.wire import PINGREQ_BYTES, PINGRESP_BYTES
 def test_mqtt_3_12_4_1_answered_one_for_one(peers: Peers) -> None:
     """Each PINGREQ brings one PINGRESP."""
     wire = peers.client()
-    wire.send(PINGREQ_BYTES)
-    wire.expect(PINGRESP_BYTES)
+    wire.ask(PINGREQ_BYTES, PINGRESP_BYTES)
     wire.send(PINGREQ_BYTES * 50)
     for _ in range(50):
         wire.expect(PINGRESP_BYTES)

@@ -9,16 +9,14 @@ def test_mqtt_3_14_1_1_wrong_flags(peers: Peers, watcher: mqtt.Wire) -> None:
     for first in range(0xE1, 0xF0):
         will = mqtt.Will(peers.topic("will"), b"%d" % first)
         wire = peers.client("w", will=will)
-        wire.send(bytes([first, 0]))
-        wire.expect_closed()
+        wire.ended_by(bytes([first, 0]))
         watcher.expect_publish(will.topic, will.payload)
 
 
 def test_mqtt_3_14_4_1_server_closes_if_the_client_does_not(peers: Peers) -> None:
     """Behind DISCONNECT the server ends the connection by itself, and sends nothing."""
     wire = peers.client()
-    wire.send(mqtt.DISCONNECT_BYTES)
-    wire.expect_closed()
+    wire.ended_by(mqtt.DISCONNECT_BYTES)
 
 
 def test_mqtt_3_14_4_2_nothing_counts_behind_disconnect(peers: Peers, watcher: mqtt.Wire) -> None:

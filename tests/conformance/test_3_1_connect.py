@@ -54,8 +54,7 @@ def test_mqtt_3_1_0_2_second_connect(peers: Peers, same_segment: bool, watcher: 
         wire.send(connect, connect)
         wire.expect(b"\x20\x02\x00\x00")
     else:
-        wire.send(connect)
-        wire.expect(b"\x20\x02\x00\x00")
+        wire.ask(connect, b"\x20\x02\x00\x00")
         wire.send(connect)
     wire.expect_closed()
     peers.expect_will_once(watcher, "w", will)

@@ -162,8 +162,7 @@ def test_mqtt_3_1_4_3_takeover_and_clean_session(peers: Peers, topic: str, clean
 def test_mqtt_3_1_4_4_one_connack(peers: Peers) -> None:
     """A valid CONNECT is answered by one CONNACK with code 0."""
     wire = peers.raw()
-    wire.send(mqtt.connect_packet(peers.id()))
-    wire.expect(b"\x20\x02\x00\x00")
+    wire.ask(mqtt.connect_packet(peers.id()), b"\x20\x02\x00\x00")
     wire.expect_nothing()
 
 

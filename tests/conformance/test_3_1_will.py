@@ -25,8 +25,7 @@ def end_by_keep_alive(peers: Peers, part: str, will: Will) -> None:
 def end_by_error(peers: Peers, part: str, will: Will) -> None:
     """The server ends the connection for a protocol error."""
     wire = peers.client(part, will=will)
-    wire.send(b"\xf0\x00")
-    wire.expect_closed()
+    wire.ended_by(b"\xf0\x00")
 
 
 def end_by_takeover(peers: Peers, part: str, will: Will) -> None:

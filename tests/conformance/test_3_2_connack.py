@@ -1,14 +1,7 @@
 """Section 3.2: CONNACK."""
 
 from tests.conformance.peers import Peers
-from tests.support.wire import (
-    PUBLISH,
-    PUBREL,
-    ConnectionEnded,
-    connect_packet,
-    publish_packet,
-    subscribe_packet,
-)
+from tests.support import wire as mqtt
 
 
 def test_mqtt_3_2_0_1_connack_comes_first(peers: Peers) -> None:
@@ -17,15 +10,18 @@ def test_mqtt_3_2_0_1_connack_comes_first(peers: Peers) -> None:
     wire = peers.subscriber((one, 1), (two, 2), part="s", clean=False)
     peers.publish(two, b"released", qos=2)
     wire.pubrec(wire.expect_publish(two, qos=2).packet_id)
-    wire.expect(PUBREL)
+    wire.expect(mqtt.PUBREL)
     peers.publish(one, b"unacknowledged", qos=1)
     wire.expect_publish(one, qos=1)
     wire.close()
     peers.publish(one, b"waiting", qos=1)
     again = peers.raw()
-    again.send(connect_packet(peers.id("s"), clean=False))
-    again.expect(b"\x20\x02\x01\x00")
-    assert sorted(again.recv_packet().type for _ in range(3)) == [PUBLISH, PUBLISH, PUBREL]
+    again.ask(mqtt.connect_packet(peers.id("s"), clean=False), b"\x20\x02\x01\x00")
+    assert sorted(again.recv_packet().type for _ in range(3)) == [
+        mqtt.PUBLISH,
+        mqtt.PUBLISH,
+        mqtt.PUBREL,
+    ]
 
 
 def test_mqtt_3_2_0_1_connack_before_other_answers(peers: Peers, topic: str) -> None:
@@ -33,9 +29,9 @@ def test_mqtt_3_2_0_1_connack_before_other_answers(peers: Peers, topic: str) -> 
     peers.publish(topic, b"kept", retain=True)
     wire = peers.raw()
     wire.send(
-        connect_packet(peers.id()),
-        subscribe_packet(1, (topic, 0)),
-        publish_packet(topic, b"x", qos=1, packet_id=2),
+        mqtt.connect_packet(peers.id()),
+        mqtt.subscribe_packet(1, (topic, 0)),
+        mqtt.publish_packet(topic, b"x", qos=1, packet_id=2),
     )
     wire.expect(b"\x20\x02\x00\x00")
 
@@ -44,8 +40,7 @@ def come(peers: Peers, answer: bytes, *cleans: bool) -> None:
     """A client comes and goes, with clean session 1 or 0, and is answered this each time."""
     for clean in cleans:
         wire = peers.raw()
-        wire.send(connect_packet(peers.id("s"), clean=clean))
-        wire.expect(answer)
+        wire.ask(mqtt.connect_packet(peers.id("s"), clean=clean), answer)
         wire.disconnect()
 
 
@@ -71,31 +66,31 @@ def test_mqtt_3_2_2_3_nothing_stored(peers: Peers) -> None:
 def test_mqtt_3_2_2_4_refusals_have_no_session(peers: Peers) -> None:
     """A refused CONNECT gets session present 0, although its client has a stored session."""
     peers.client("s", clean=False).disconnect()
-    peers.answers(connect_packet(peers.id("s"), clean=False, level=6), b"\x20\x02\x00\x01")
+    peers.answers(mqtt.connect_packet(peers.id("s"), clean=False, level=6), b"\x20\x02\x00\x01")
     peers.resume("s")
 
 
 def test_mqtt_3_2_2_5_refusals_end_the_connection(peers: Peers) -> None:
     """Behind a CONNACK that refuses comes the end of the stream."""
-    peers.answers(connect_packet(peers.id(), level=6), b"\x20\x02\x00\x01")
-    peers.answers(connect_packet("", clean=False), b"\x20\x02\x00\x02")
+    peers.answers(mqtt.connect_packet(peers.id(), level=6), b"\x20\x02\x00\x01")
+    peers.answers(mqtt.connect_packet("", clean=False), b"\x20\x02\x00\x02")
 
 
 def test_mqtt_3_2_2_6_codes_of_the_table_only(peers: Peers) -> None:
     """A refusal shows a code from 1 to 5, or no CONNACK at all where none fits."""
     for bad in (
-        connect_packet(peers.id(), level=6),
-        connect_packet("", clean=False),
-        connect_packet("x" * 1000),
-        connect_packet(peers.id(), flags=0x03),
-        connect_packet(peers.id(), protocol="MQTX"),
-        connect_packet(peers.id(), tail=b"\x00"),
-        connect_packet(b"\xff"),
+        mqtt.connect_packet(peers.id(), level=6),
+        mqtt.connect_packet("", clean=False),
+        mqtt.connect_packet("x" * 1000),
+        mqtt.connect_packet(peers.id(), flags=0x03),
+        mqtt.connect_packet(peers.id(), protocol="MQTX"),
+        mqtt.connect_packet(peers.id(), tail=b"\x00"),
+        mqtt.connect_packet(b"\xff"),
     ):
         wire = peers.raw()
         wire.send(bad)
         try:
             assert wire.recv_packet().return_code in range(1, 6)
             wire.expect_closed()
-        except ConnectionEnded:
+        except mqtt.ConnectionEnded:
             continue

@@ -100,14 +100,11 @@ def test_mqtt_3_3_4_1_answers(peers: Peers, topic: str) -> None:
     wire = peers.client()
     wire.send(mqtt.publish_packet(topic, b"x"))
     wire.expect_nothing()
-    wire.send(mqtt.publish_packet(topic, b"x", qos=1, packet_id=258))
-    wire.expect(b"\x40\x02\x01\x02")
+    wire.ask(mqtt.publish_packet(topic, b"x", qos=1, packet_id=258), b"\x40\x02\x01\x02")
     wire.expect_nothing()
-    wire.send(mqtt.publish_packet(topic, b"x", qos=2, packet_id=772))
-    wire.expect(b"\x50\x02\x03\x04")
+    wire.ask(mqtt.publish_packet(topic, b"x", qos=2, packet_id=772), b"\x50\x02\x03\x04")
     wire.expect_nothing()
-    wire.send(mqtt.pubrel_packet(772))
-    wire.expect(b"\x70\x02\x03\x04")
+    wire.ask(mqtt.pubrel_packet(772), b"\x70\x02\x03\x04")
     wire.expect_nothing()
 
 

@@ -10,10 +10,8 @@ def test_mqtt_3_6_1_1_wrong_flags(peers: Peers, topic: str) -> None:
         if first == 0x62:
             continue
         wire = peers.client()
-        wire.send(publish_packet(topic, b"x", qos=2, packet_id=1))
-        wire.expect(PUBREC)
-        wire.send(bytes([first]) + b"\x02\x00\x01")
-        wire.expect_closed()
+        wire.ask(publish_packet(topic, b"x", qos=2, packet_id=1), PUBREC)
+        wire.ended_by(bytes([first]) + b"\x02\x00\x01")
 
 
 def test_mqtt_3_6_1_1_flags_sent(peers: Peers, topic: str) -> None:

@@ -153,8 +153,7 @@ def test_mqtt_4_6_0_6_order_while_away(peers: Peers, topic: str, qos: int) -> No
 def test_mqtt_4_6_0_6_retained_before_newer(peers: Peers, topic: str) -> None:
     """A retained message does not come behind a newer one of its topic."""
     wire = peers.client()
-    wire.send(mqtt.publish_packet(topic, b"0", qos=1, packet_id=1, retain=True))
-    wire.expect(mqtt.PUBACK)
+    wire.ask(mqtt.publish_packet(topic, b"0", qos=1, packet_id=1, retain=True), mqtt.PUBACK)
     wire.subscribe((topic, 1))
     peers.publish(topic, b"1", qos=1, retain=True)
     take_in_order(wire, topic, 2)

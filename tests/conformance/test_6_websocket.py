@@ -196,8 +196,7 @@ def test_expected_disconnect_over_websocket(
     """DISCONNECT over WebSocket drops the will, and the server closes."""
     wire, _ = opened()
     wire.connect(peers.id("w"), will=mqtt.Will(peers.topic("will"), b"gone"))
-    wire.send(mqtt.DISCONNECT_BYTES)
-    wire.expect_closed()
+    wire.ended_by(mqtt.DISCONNECT_BYTES)
     peers.expect_no_will(watcher, "w")
 
 

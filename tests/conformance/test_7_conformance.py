@@ -27,6 +27,5 @@ def test_mqtt_7_0_0_2_plain_clients_work(
 
 def test_mqtt_7_1_1_1_reachable_by_tcp(broker: BrokerProcess) -> None:
     """The server offers a transport in order and without loss: TCP."""
-    with Wire.connect_tcp(broker.tcp) as wire:
-        wire.connect("")
+    with Wire.connected(broker.tcp, "") as wire:
         wire.disconnect()

@@ -36,8 +36,7 @@ def test_expected_longest_length_encoding(peers: Peers) -> None:
     name = peers.id().encode()
     wire = peers.raw()
     connect = mqtt.connect_packet(name)
-    wire.send(b"\x10" + bytes([0x80 | connect[1], 0x80, 0x80, 0x00]) + connect[2:])
-    wire.expect(mqtt.CONNACK)
+    wire.ask(b"\x10" + bytes([0x80 | connect[1], 0x80, 0x80, 0x00]) + connect[2:], mqtt.CONNACK)
     wire.send(b"\xc0\x80\x00", b"\xc0\x80\x80\x00", b"\xc0\x80\x80\x80\x00")
     for _ in range(3):
         wire.expect(mqtt.PINGRESP_BYTES)
@@ -72,8 +71,7 @@ def test_expected_connect_over_the_limit(fresh_broker: BrokerFactory) -> None:
     """A CONNECT larger than max_connect_size (16 KiB) is closed at its header, one just below passes."""
     broker = fresh_broker()
     with mqtt.Wire.connect_tcp(broker.tcp) as wire:
-        wire.send(b"\x10\x81\x80\x01")
-        wire.expect_closed()
+        wire.ended_by(b"\x10\x81\x80\x01")
     broker.wait_log(r"CONNECT of 16389 bytes is above session\.max_connect_size = 16384")
     with mqtt.Wire.connect_tcp(broker.tcp) as wire:
         wire.send(mqtt.connect_packet("c", username="u", password=b"p" * 16_000))
@@ -86,10 +84,8 @@ def test_expected_subscribe_over_the_limit(
     """A packet other than PUBLISH larger than max_control_packet_size (256 KiB) is closed at its header."""
     broker = fresh_broker()
     wire = peers_at(broker).raw()
-    wire.send(mqtt.connect_packet("c"))
-    wire.expect(mqtt.CONNACK)
-    wire.send(b"\x82\x80\x80\x10")
-    wire.expect_closed()
+    wire.ask(mqtt.connect_packet("c"), mqtt.CONNACK)
+    wire.ended_by(b"\x82\x80\x80\x10")
     broker.wait_log(r"SUBSCRIBE of 262148 bytes is above session\.max_control_packet_size = 262144")
 
 
@@ -196,8 +192,7 @@ def test_expected_acknowledgement_of_another_kind(
     wire = peers.subscriber((topic, 2), part="s", clean=False)
     peers.publish(topic, b"x", qos=qos)
     identifier = wire.expect_publish(topic, b"x", qos=qos).packet_id
-    wire.send(wrong(identifier))
-    wire.expect_closed()
+    wire.ended_by(wrong(identifier))
     again = peers.resume("s")
     assert again.expect_publish(topic, b"x", qos=qos, dup=True).packet_id == identifier
 
@@ -294,8 +289,7 @@ def test_expected_malformed_disconnect_keeps_the_will(peers: Peers, watcher: mqt
     """A malformed DISCONNECT does not remove the will."""
     will = mqtt.Will(peers.topic("will"), b"gone")
     wire = peers.client("w", will=will)
-    wire.send(b"\xe0\x01\x00")
-    wire.expect_closed()
+    wire.ended_by(b"\xe0\x01\x00")
     peers.expect_will_once(watcher, "w", will)
 
 
@@ -367,8 +361,7 @@ def test_expected_window_is_kept(
 def test_expected_violation_in_the_log(peers: Peers) -> None:
     """A protocol violation is one line of the log, with the client and the statement's number."""
     wire = peers.client("bad")
-    wire.send(b"\x36\x05\x00\x01a\x00\x01")
-    wire.expect_closed()
+    wire.ended_by(b"\x36\x05\x00\x01a\x00\x01")
     peers.broker.wait_log(rf"client={peers.id('bad')}\b.*\[MQTT-3\.3\.1-4\]")
 
 
@@ -376,6 +369,5 @@ def test_expected_violation_before_connect_in_the_log(peers: Peers) -> None:
     """Where no client id is known yet the line names the peer's address."""
     wire = peers.raw()
     host, port = wire.stream.address()
-    wire.send(mqtt.PINGREQ_BYTES)
-    wire.expect_closed()
+    wire.ended_by(mqtt.PINGREQ_BYTES)
     peers.broker.wait_log(rf"{host}:{port}\b.*\[MQTT-3\.1\.0-1\]")

@@ -18,8 +18,7 @@ def old_connect(client_id: str, *, clean: bool = True, will: mqtt.Will | None = 
 def old_client(peers: Peers, part: str = "", *, clean: bool = True) -> mqtt.Wire:
     """An accepted client of MQTT 3.1."""
     wire = peers.raw()
-    wire.send(old_connect(peers.id(part), clean=clean))
-    wire.expect(b"\x20\x02\x00\x00")
+    wire.ask(old_connect(peers.id(part), clean=clean), b"\x20\x02\x00\x00")
     return wire
 
 
@@ -41,8 +40,7 @@ def test_expected_31_will(peers: Peers, watcher: mqtt.Wire) -> None:
     """The will of a 3.1 client is published."""
     will = mqtt.Will(peers.topic("will"), b"gone")
     wire = peers.raw()
-    wire.send(old_connect(peers.id("w"), will=will))
-    wire.expect(b"\x20\x02\x00\x00")
+    wire.ask(old_connect(peers.id("w"), will=will), b"\x20\x02\x00\x00")
     wire.close()
     peers.expect_will_once(watcher, "w", will)
 
@@ -72,12 +70,10 @@ def test_expected_31_level_with_the_new_name(peers: Peers, level: int) -> None:
 def test_expected_31_dup_of_requests(peers: Peers, topic: str) -> None:
     """PUBREL, SUBSCRIBE and UNSUBSCRIBE of a 3.1 client may have DUP set."""
     wire = old_client(peers)
-    wire.send(mqtt.subscribe_packet(1, (topic, 0), first=0x8A))
-    wire.expect(mqtt.SUBACK)
+    wire.ask(mqtt.subscribe_packet(1, (topic, 0), first=0x8A), mqtt.SUBACK)
     wire.send(mqtt.publish_packet(topic, b"x", qos=2, packet_id=2), b"\x6a\x02\x00\x02")
     assert {wire.recv_packet().first for _ in range(3)} == {0x50, 0x70, 0x30}
-    wire.send(mqtt.unsubscribe_packet(3, topic, first=0xAA))
-    wire.expect(mqtt.UNSUBACK)
+    wire.ask(mqtt.unsubscribe_packet(3, topic, first=0xAA), mqtt.UNSUBACK)
     wire.expect_nothing()
 
 
@@ -85,8 +81,7 @@ def test_expected_31_dup_of_requests(peers: Peers, topic: str) -> None:
 def test_expected_31_low_bits_of_connect(peers: Peers, first: int) -> None:
     """MQTT 3.1 does not use DUP, QoS and RETAIN of a CONNECT: they are ignored."""
     wire = peers.raw()
-    wire.send(bytes([first]) + old_connect(peers.id())[1:])
-    wire.expect(b"\x20\x02\x00\x00")
+    wire.ask(bytes([first]) + old_connect(peers.id())[1:], b"\x20\x02\x00\x00")
 
 
 @pytest.mark.parametrize("flags", [0x03, 0x0A, 0x12, 0x1A, 0x22, 0x3B])
@@ -110,21 +105,17 @@ def test_expected_31_connect_flags_that_are_wrong(peers: Peers, flags: int) -> N
 def test_expected_31_low_bits_of_other_packets(peers: Peers, topic: str, low: int) -> None:
     """MQTT 3.1 does not use the low bits of PINGREQ, of the acknowledgements, and of DISCONNECT."""
     wire = old_client(peers)
-    wire.send(mqtt.subscribe_packet(1, (topic, 2), first=0x80 | low))
-    wire.expect(mqtt.SUBACK)
-    wire.send(bytes([0xC0 | low, 0]))
-    wire.expect(mqtt.PINGRESP_BYTES)
+    wire.ask(mqtt.subscribe_packet(1, (topic, 2), first=0x80 | low), mqtt.SUBACK)
+    wire.ask(bytes([0xC0 | low, 0]), mqtt.PINGRESP_BYTES)
     peers.publish(topic, b"1", qos=1)
     number = wire.expect_publish(topic, b"1", qos=1).body[-3:-1]
     wire.send(bytes([0x40 | low, 2]) + number)
     peers.publish(topic, b"2", qos=2)
     number = wire.expect_publish(topic, b"2", qos=2).body[-3:-1]
-    wire.send(bytes([0x50 | low, 2]) + number)
-    wire.expect(b"\x62\x02" + number)
+    wire.ask(bytes([0x50 | low, 2]) + number, b"\x62\x02" + number)
     wire.send(bytes([0x70 | low, 2]) + number)
     wire.expect_nothing()
-    wire.send(bytes([0xE0 | low, 0]))
-    wire.expect_closed()
+    wire.ended_by(bytes([0xE0 | low, 0]))
 
 
 def test_expected_31_upper_bits_of_a_requested_qos(peers: Peers) -> None:
@@ -132,8 +123,7 @@ def test_expected_31_upper_bits_of_a_requested_qos(peers: Peers) -> None:
     wire = old_client(peers)
     wire.send(mqtt.subscribe_packet(1, (peers.topic("a"), 0xFD), (peers.topic("b"), 0x04)))
     assert wire.expect(mqtt.SUBACK).codes == [1, 0]
-    wire.send(mqtt.subscribe_packet(2, (peers.topic("a"), 0xFF)))
-    wire.expect_closed()
+    wire.ended_by(mqtt.subscribe_packet(2, (peers.topic("a"), 0xFF)))
 
 
 def test_expected_31_leniency_is_for_level_3_alone(peers: Peers) -> None:
@@ -150,8 +140,7 @@ def test_expected_31_long_client_id(peers: Peers) -> None:
     base = peers.id()
     for length in (23, 24, 100):
         wire = peers.raw()
-        wire.send(old_connect(base.ljust(length, "x")))
-        wire.expect(b"\x20\x02\x00\x00")
+        wire.ask(old_connect(base.ljust(length, "x")), b"\x20\x02\x00\x00")
     peers.answers(old_connect(base.ljust(101, "x")), b"\x20\x02\x00\x02")
 
 
@@ -190,8 +179,7 @@ def test_expected_31_still_has_rules(peers: Peers) -> None:
         b"\x30\x00",
     ):
         wire = old_client(peers)
-        wire.send(data)
-        wire.expect_closed()
+        wire.ended_by(data)
 
 
 def test_expected_31_session_seen_by_311(
@@ -206,5 +194,4 @@ def test_expected_31_session_seen_by_311(
     peers.publish(topic, b"x", qos=1)
     new = peers.resume("s")
     new.acknowledge(new.expect_publish(topic, b"x", qos=1))
-    new.send(b"\xc0\x00")
-    new.expect(mqtt.PINGRESP_BYTES)
+    new.ask(b"\xc0\x00", mqtt.PINGRESP_BYTES)

@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Callable
 from random import Random
 
-from tests.crash.codec import Parser
 from tests.crash.history import History, Message
 from tests.crash.session import Outgoing, StrictSession
 from tests.crash.stage import Stage
+from tests.support.wire import split_packets
 
 TIMEOUT = 60.0
 
@@ -20,7 +20,7 @@ class Link(asyncio.Protocol):
         self._session = session
         self._stage = stage
         self._after = after
-        self._parser = Parser()
+        self._unread = bytearray()
         self._changed = asyncio.Event()
         self._transport: asyncio.Transport
 
@@ -31,7 +31,8 @@ class Link(asyncio.Protocol):
         self.flush()
 
     def data_received(self, data: bytes) -> None:
-        for packet in self._parser.feed(data):
+        self._unread += data
+        for packet in split_packets(self._unread):
             self._session.receive(packet)
             self._stage.step()
         self._after()

@@ -2,11 +2,11 @@
 
 from random import Random
 
-from tests.crash.codec import Publish
 from tests.crash.history import History
 from tests.crash.peers import Peer
 from tests.crash.session import Outgoing, StrictSession
 from tests.crash.stage import Stage
+from tests.support.wire import Packet
 
 TOPICS = tuple(f"crash/retained/{number}" for number in range(12))
 WINDOW = 8
@@ -37,7 +37,7 @@ class Keeper(Peer):
         allowed = {topic: self._allowed(topic) for topic in TOPICS}
         needed = {topic for topic in TOPICS if b"" not in allowed[topic]}
 
-        def take(publish: Publish) -> None:
+        def take(publish: Packet) -> None:
             if not publish.retain or publish.topic in seen:
                 self._history.object(f"{publish.topic}: unexpected {publish.payload!r}")
             seen[publish.topic] = publish.payload

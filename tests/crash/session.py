@@ -8,9 +8,9 @@ free, the lowest first, because that is where a forgetful broker stumbles.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tests.crash import codec
-from tests.crash.codec import Packet, Publish
 from tests.crash.history import Delivery, History, message_in
+from tests.support import wire as mqtt
+from tests.support.wire import Packet
 
 # The broker's inflight window (its default): no more can be under way, and so come again.
 WINDOW = 20
@@ -40,7 +40,7 @@ class StrictSession:
         history: History,
         *,
         clean: bool = False,
-        take: Callable[[Publish], None] | None = None,
+        take: Callable[[Packet], None] | None = None,
     ) -> None:
         self.client_id = client_id
         self.output = bytearray()
@@ -60,14 +60,14 @@ class StrictSession:
         self._incoming: dict[int, bytes] = {}
         self._subscribing: dict[int, None] = {}
         self._handlers = {
-            codec.CONNACK: self._on_connack,
-            codec.PUBLISH: self._on_publish,
-            codec.PUBACK: self._on_puback,
-            codec.PUBREC: self._on_pubrec,
-            codec.PUBREL: self._on_pubrel,
-            codec.PUBCOMP: self._on_pubcomp,
-            codec.SUBACK: self._on_suback,
-            codec.PINGRESP: self._on_pingresp,
+            mqtt.CONNACK: self._on_connack,
+            mqtt.PUBLISH: self._on_publish,
+            mqtt.PUBACK: self._on_puback,
+            mqtt.PUBREC: self._on_pubrec,
+            mqtt.PUBREL: self._on_pubrel,
+            mqtt.PUBCOMP: self._on_pubcomp,
+            mqtt.SUBACK: self._on_suback,
+            mqtt.PINGRESP: self._on_pingresp,
         }
 
     @property
@@ -87,7 +87,7 @@ class StrictSession:
         self._repeated = 0
         self.output.clear()
         self._subscribing.clear()
-        self.output += codec.connect(self.client_id, clean=self._clean)
+        self.output += mqtt.connect_packet(self.client_id, clean=self._clean, keep_alive=0)
 
     def lost(self) -> None:
         """The connection is gone."""
@@ -97,7 +97,7 @@ class StrictSession:
         """Send a SUBSCRIBE; `granted` grows when it is answered."""
         packet_id = self._free_id()
         self._subscribing[packet_id] = None
-        self.output += codec.subscribe(packet_id, topic_filter, qos)
+        self.output += mqtt.subscribe_packet(packet_id, (topic_filter, qos))
 
     def publish(self, message: Outgoing) -> None:
         """Send a message for the first time."""
@@ -107,25 +107,25 @@ class StrictSession:
 
     def ping(self) -> None:
         """Send a PINGREQ; `pings_answered` counts the answers."""
-        self.output += codec.pingreq()
+        self.output += mqtt.PINGREQ_BYTES
 
     def disconnect(self) -> None:
         """Send a DISCONNECT."""
-        self.output += codec.disconnect()
+        self.output += mqtt.DISCONNECT_BYTES
         self.connected = False
 
     def receive(self, packet: Packet) -> None:
         """Handle a packet from the broker."""
-        handler = self._handlers.get(packet.kind)
+        handler = self._handlers.get(packet.type)
         if handler is None:
-            self._object(f"packet of type {packet.kind} from the broker")
-        elif not self.connected and packet.kind != codec.CONNACK:
-            self._object(f"packet of type {packet.kind} before CONNACK")
+            self._object(f"packet of type {packet.type} from the broker")
+        elif not self.connected and packet.type != mqtt.CONNACK:
+            self._object(f"packet of type {packet.type} before CONNACK")
         else:
             try:
                 handler(packet)
             except (ValueError, IndexError) as error:
-                self._object(f"malformed packet of type {packet.kind}: {error}")
+                self._object(f"malformed packet of type {packet.type}: {error}")
 
     def _object(self, text: str) -> None:
         self._history.object(f"{self.client_id}, connection {self.connection}: {text}")
@@ -142,8 +142,13 @@ class StrictSession:
 
     def _transmit(self, packet_id: int, message: Outgoing, *, dup: bool) -> None:
         message.on_sent()
-        self.output += codec.publish(
-            Publish(message.topic, message.payload, message.qos, message.retain, dup, packet_id)
+        self.output += mqtt.publish_packet(
+            message.topic,
+            message.payload,
+            qos=message.qos,
+            packet_id=packet_id if message.qos else None,
+            retain=message.retain,
+            dup=dup,
         )
 
     def _on_connack(self, packet: Packet) -> None:
@@ -162,7 +167,7 @@ class StrictSession:
         self._established = True
         self.connected = True
         for packet_id in self._released:
-            self.output += codec.acknowledge(codec.PUBREL, packet_id)
+            self.output += mqtt.pubrel_packet(packet_id)
         for packet_id, message in self._unacknowledged.items():
             self._transmit(packet_id, message, dup=True)
 
@@ -182,7 +187,7 @@ class StrictSession:
         del self._unacknowledged[packet.packet_id]
         self._released[packet.packet_id] = None
         message.on_acknowledged()
-        self.output += codec.acknowledge(codec.PUBREL, packet.packet_id)
+        self.output += mqtt.pubrel_packet(packet.packet_id)
 
     def _on_pubcomp(self, packet: Packet) -> None:
         if packet.packet_id not in self._released:
@@ -190,8 +195,9 @@ class StrictSession:
             return
         del self._released[packet.packet_id]
 
-    def _on_publish(self, packet: Packet) -> None:
-        publish = codec.parse_publish(packet)
+    def _on_publish(self, publish: Packet) -> None:
+        if publish.qos == 3:
+            raise ValueError("QoS 3")
         if publish.qos and not publish.packet_id:
             self._object(f"PUBLISH at QoS {publish.qos} with packet id 0")
         self._repeated += publish.dup
@@ -199,15 +205,15 @@ class StrictSession:
             self._object(f"over {WINDOW} messages with DUP, more than can have been under way")
         if publish.qos == 2:
             if self._is_repetition(publish):
-                self.output += codec.acknowledge(codec.PUBREC, publish.packet_id)
+                self.output += mqtt.pubrec_packet(publish.packet_id)
                 return
             self._incoming[publish.packet_id] = publish.payload
         self._take(publish)
         if publish.qos:
-            kind = codec.PUBACK if publish.qos == 1 else codec.PUBREC
-            self.output += codec.acknowledge(kind, publish.packet_id)
+            answer = mqtt.puback_packet if publish.qos == 1 else mqtt.pubrec_packet
+            self.output += answer(publish.packet_id)
 
-    def _is_repetition(self, publish: Publish) -> bool:
+    def _is_repetition(self, publish: Packet) -> bool:
         before = self._incoming.get(publish.packet_id)
         if before is None:
             return False
@@ -218,11 +224,11 @@ class StrictSession:
         return True
 
     def _on_pubrel(self, packet: Packet) -> None:
-        if packet.flags != 2:
+        if packet.first & 15 != 2:
             self._object("PUBREL without its reserved bits")
         # An id that is not known here is lawful: the PUBCOMP may have been lost.
         self._incoming.pop(packet.packet_id, None)
-        self.output += codec.acknowledge(codec.PUBCOMP, packet.packet_id)
+        self.output += mqtt.pubcomp_packet(packet.packet_id)
 
     def _on_suback(self, packet: Packet) -> None:
         if packet.packet_id not in self._subscribing:
@@ -234,7 +240,7 @@ class StrictSession:
     def _on_pingresp(self, packet: Packet) -> None:
         self.pings_answered += 1
 
-    def _note_delivery(self, publish: Publish) -> None:
+    def _note_delivery(self, publish: Packet) -> None:
         try:
             message = message_in(publish.payload)
         except ValueError as error:

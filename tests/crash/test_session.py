@@ -2,13 +2,13 @@
 
 import pytest
 
-from tests.crash import codec
-from tests.crash.codec import Packet, Parser, Publish
 from tests.crash.history import History, Message
 from tests.crash.session import WINDOW, Outgoing, StrictSession
+from tests.support import wire as mqtt
+from tests.support.wire import Packet, split_packets
 
-FIRST = Packet(codec.CONNACK, 0, b"\0\0")
-RESUMED = Packet(codec.CONNACK, 0, b"\1\0")
+FIRST = Packet(0x20, b"\0\0")
+RESUMED = Packet(0x20, b"\1\0")
 
 
 class Bench:
@@ -25,15 +25,13 @@ class Bench:
         self.session.lost()
         self.session.begin()
         [sent] = self.sent()
-        assert sent.kind == codec.CONNECT
+        assert sent.type == mqtt.CONNECT
         self.session.receive(connack)
         return self.sent()
 
     def sent(self) -> list[Packet]:
         """What the session has written since the last look."""
-        packets = Parser().feed(bytes(self.session.output))
-        self.session.output.clear()
-        return packets
+        return list(split_packets(self.session.output))
 
     def publish(self, number: int, qos: int) -> Message:
         """Let the session publish."""
@@ -50,16 +48,15 @@ class Bench:
         )
         return message
 
-    def acknowledge(self, kind: int, packet_id: int) -> None:
-        """The broker acknowledges."""
-        [packet] = Parser().feed(codec.acknowledge(kind, packet_id))
+    def receive(self, data: bytes) -> None:
+        """The broker says something."""
+        [packet] = split_packets(bytearray(data))
         self.session.receive(packet)
 
     def deliver(self, number: int, qos: int, packet_id: int, *, dup: bool = False) -> None:
         """The broker delivers a message of somebody else."""
         payload = Message("p", "t", qos, number).payload()
-        [packet] = Parser().feed(codec.publish(Publish("t", payload, qos, False, dup, packet_id)))
-        self.session.receive(packet)
+        self.receive(mqtt.publish_packet("t", payload, qos=qos, packet_id=packet_id, dup=dup))
 
     def delivered(self) -> list[int]:
         """What the application got."""
@@ -68,8 +65,7 @@ class Bench:
 
 def publishes(packets: list[Packet]) -> list[tuple[int, bool]]:
     """Packet id and DUP of each PUBLISH."""
-    found = [codec.parse_publish(p) for p in packets if p.kind == codec.PUBLISH]
-    return [(publish.packet_id, publish.dup) for publish in found]
+    return [(each.packet_id, each.dup) for each in packets if each.type == mqtt.PUBLISH]
 
 
 def test_unacknowledged_messages_are_sent_again_in_order() -> None:
@@ -77,16 +73,16 @@ def test_unacknowledged_messages_are_sent_again_in_order() -> None:
     for number in range(4):
         bench.publish(number, qos=1 + number % 2)
     assert publishes(bench.sent()) == [(1, False), (2, False), (3, False), (4, False)]
-    bench.acknowledge(codec.PUBACK, 1)
-    bench.acknowledge(codec.PUBREC, 2)
-    assert bench.sent() == [Packet(codec.PUBREL, 2, b"\0\2")]
+    bench.receive(mqtt.puback_packet(1))
+    bench.receive(mqtt.pubrec_packet(2))
+    assert bench.sent() == [Packet(mqtt.PUBREL << 4 | 2, b"\0\2")]
     assert list(bench.history.acknowledged) == [Message("c", "t", 1, 0), Message("c", "t", 2, 1)]
 
     again = bench.connect(RESUMED)
-    assert again[0] == Packet(codec.PUBREL, 2, b"\0\2")
+    assert again[0] == Packet(mqtt.PUBREL << 4 | 2, b"\0\2")
     assert publishes(again) == [(3, True), (4, True)]
     assert bench.history.transmissions[Message("c", "t", 1, 2)] == 2
-    bench.acknowledge(codec.PUBCOMP, 2)
+    bench.receive(mqtt.pubcomp_packet(2))
     bench.publish(4, qos=1)
     bench.publish(5, qos=1)
     assert publishes(bench.sent()) == [(1, False), (2, False)], "lowest free ids first"
@@ -97,15 +93,15 @@ def test_unacknowledged_messages_are_sent_again_in_order() -> None:
 def test_qos_2_is_handed_over_once() -> None:
     bench = Bench()
     bench.deliver(0, 2, 9)
-    assert bench.sent() == [Packet(codec.PUBREC, 0, b"\0\11")]
+    assert bench.sent() == [Packet(mqtt.PUBREC << 4, b"\0\11")]
     bench.connect(RESUMED)
     bench.deliver(0, 2, 9, dup=True)
-    assert bench.sent() == [Packet(codec.PUBREC, 0, b"\0\11")]
+    assert bench.sent() == [Packet(mqtt.PUBREC << 4, b"\0\11")]
     assert bench.session.unreleased == 1
-    bench.acknowledge(codec.PUBREL, 9)
+    bench.receive(mqtt.pubrel_packet(9))
     assert bench.session.unreleased == 0
-    bench.acknowledge(codec.PUBREL, 9)
-    assert bench.sent() == [Packet(codec.PUBCOMP, 0, b"\0\11")] * 2
+    bench.receive(mqtt.pubrel_packet(9))
+    assert bench.sent() == [Packet(mqtt.PUBCOMP << 4, b"\0\11")] * 2
     bench.deliver(1, 2, 9)
     assert bench.delivered() == [0, 1]
     assert bench.history.objections == []
@@ -115,23 +111,23 @@ def test_qos_1_is_handed_over_as_often_as_it_comes() -> None:
     bench = Bench()
     bench.deliver(0, 1, 1)
     bench.deliver(0, 1, 1, dup=True)
-    assert bench.sent() == [Packet(codec.PUBACK, 0, b"\0\1")] * 2
+    assert bench.sent() == [Packet(mqtt.PUBACK << 4, b"\0\1")] * 2
     assert bench.delivered() == [0, 0]
 
 
 @pytest.mark.parametrize(
     ("packet", "objection"),
     (
-        (Packet(codec.PUBACK, 0, b"\0\1"), "PUBACK for packet id 1"),
-        (Packet(codec.PUBREC, 0, b"\0\1"), "PUBREC for packet id 1"),
-        (Packet(codec.PUBCOMP, 0, b"\0\1"), "PUBCOMP for packet id 1"),
-        (Packet(codec.SUBACK, 0, b"\0\1\0"), "SUBACK for packet id 1"),
-        (Packet(codec.CONNACK, 0, b"\0\0"), "CONNACK"),
-        (Packet(codec.SUBSCRIBE, 2, b""), "packet of type 8"),
-        (Packet(codec.PUBREL, 0, b"\0\1"), "reserved bits"),
-        (Packet(codec.PUBLISH, 2, b"\0\1t\0\0"), "packet id 0"),
-        (Packet(codec.PUBLISH, 0, b"\0\1tdamaged"), "not a payload"),
-        (Packet(codec.PUBLISH, 6, b"\0\1t\0\1"), "malformed"),
+        (Packet(mqtt.PUBACK << 4, b"\0\1"), "PUBACK for packet id 1"),
+        (Packet(mqtt.PUBREC << 4, b"\0\1"), "PUBREC for packet id 1"),
+        (Packet(mqtt.PUBCOMP << 4, b"\0\1"), "PUBCOMP for packet id 1"),
+        (Packet(mqtt.SUBACK << 4, b"\0\1\0"), "SUBACK for packet id 1"),
+        (Packet(mqtt.CONNACK << 4, b"\0\0"), "CONNACK"),
+        (Packet(mqtt.SUBSCRIBE << 4 | 2, b""), "packet of type 8"),
+        (Packet(mqtt.PUBREL << 4, b"\0\1"), "reserved bits"),
+        (Packet(mqtt.PUBLISH << 4 | 2, b"\0\1t\0\0"), "packet id 0"),
+        (Packet(mqtt.PUBLISH << 4, b"\0\1tdamaged"), "not a payload"),
+        (Packet(mqtt.PUBLISH << 4 | 6, b"\0\1t\0\1"), "malformed"),
     ),
 )
 def test_unexpected_packets(packet: Packet, objection: str) -> None:
@@ -168,18 +164,3 @@ def test_packet_id_used_too_early() -> None:
     bench.deliver(0, 2, 9)
     bench.deliver(1, 2, 9)
     assert "used again before its PUBREL" in bench.history.objections[0]
-
-
-@pytest.mark.parametrize("chunk", (1, 2, 7, 1000))
-def test_parser_takes_any_chunks(chunk: int) -> None:
-    publish = Publish("a/b", bytes(300), 2, True, True, 77)
-    wire = codec.publish(publish) + codec.pingreq() + codec.acknowledge(codec.PUBREL, 515)
-    parser = Parser()
-    packets = [
-        packet
-        for start in range(0, len(wire), chunk)
-        for packet in parser.feed(wire[start : start + chunk])
-    ]
-    assert [packet.kind for packet in packets] == [codec.PUBLISH, codec.PINGREQ, codec.PUBREL]
-    assert codec.parse_publish(packets[0]) == publish
-    assert packets[2].packet_id == 515

@@ -20,9 +20,7 @@ ENV = {
 
 def client(broker: BrokerProcess, client_id: str, *, clean: bool = True) -> mqtt.Wire:
     """A connected client."""
-    wire = mqtt.Wire.connect_tcp(broker.tcp)
-    wire.connect(client_id, clean=clean)
-    return wire
+    return mqtt.Wire.connected(broker.tcp, client_id, clean=clean)
 
 
 class Sender:

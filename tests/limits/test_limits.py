@@ -12,26 +12,17 @@ from tests.conftest import BrokerFactory
 from tests.support.wire import Wire, connect_packet, publish_packet
 from vmq.core import retained as retain
 from vmq.core import trie
-from vmq.testing.process import BrokerProcess
-
-
-def client(broker: BrokerProcess, client_id: str, *, clean: bool = True) -> Wire:
-    """A connected client."""
-    wire = Wire.connect_tcp(broker.tcp)
-    assert wire.connect(client_id, clean=clean).return_code == 0
-    return wire
 
 
 @pytest.mark.parametrize("qos", (0, 1, 2))
 def test_max_message_size(fresh_broker: BrokerFactory, qos: int) -> None:
     """A payload of the limit passes; one byte more ends the connection, unpublished."""
     broker = fresh_broker(env={"VMQ_LIMITS__MAX_MESSAGE_SIZE": "100"})
-    with client(broker, "sub") as sub, client(broker, "pub") as pub:
+    with Wire.connected(broker.tcp, "sub") as sub, Wire.connected(broker.tcp, "pub") as pub:
         sub.subscribe(("t", 0))
         pub.publish("t", b"x" * 100, qos=qos)
         assert sub.expect_publish("t").payload == b"x" * 100
-        pub.send(publish_packet("t", b"x" * 101, qos=qos, packet_id=9))
-        pub.expect_closed()
+        pub.ended_by(publish_packet("t", b"x" * 101, qos=qos, packet_id=9))
         sub.expect_nothing()
     broker.wait_log(r"client=pub .*max_message_size")
 
@@ -39,7 +30,7 @@ def test_max_message_size(fresh_broker: BrokerFactory, qos: int) -> None:
 def test_max_message_size_within_a_burst(fresh_broker: BrokerFactory) -> None:
     """What came before the message that is too large is delivered."""
     broker = fresh_broker(env={"VMQ_LIMITS__MAX_MESSAGE_SIZE": "3"})
-    with client(broker, "sub") as sub, client(broker, "pub") as pub:
+    with Wire.connected(broker.tcp, "sub") as sub, Wire.connected(broker.tcp, "pub") as pub:
         sub.subscribe(("t", 0))
         pub.send(*(publish_packet("t", payload) for payload in (b"1", b"333", b"4444", b"5")))
         assert sub.expect_publish("t").payload == b"1"
@@ -75,7 +66,7 @@ def test_max_ws_frame_size(fresh_broker: BrokerFactory) -> None:
 def test_max_subscriptions_per_client(fresh_broker: BrokerFactory) -> None:
     """A further filter is refused; replacing one that is held is not a further one."""
     broker = fresh_broker(env={"VMQ_LIMITS__MAX_SUBSCRIPTIONS_PER_CLIENT": "2"})
-    with client(broker, "sub") as sub:
+    with Wire.connected(broker.tcp, "sub") as sub:
         assert sub.subscribe(("a", 0), ("b", 1), ("c", 2)).codes == [0, 1, 0x80]
         assert sub.subscribe(("a", 2)).codes == [2]
         sub.unsubscribe("b")
@@ -87,7 +78,7 @@ def test_max_subscription_bytes_per_client(fresh_broker: BrokerFactory) -> None:
     """One client uses up its own part, not that of all."""
     limit = 2 * trie.cost_of("a", "")
     broker = fresh_broker(env={"VMQ_LIMITS__MAX_SUBSCRIPTION_BYTES_PER_CLIENT": str(limit)})
-    with client(broker, "sub") as sub, client(broker, "other") as other:
+    with Wire.connected(broker.tcp, "sub") as sub, Wire.connected(broker.tcp, "other") as other:
         assert sub.subscribe(("a", 0), ("b", 1), ("c", 2)).codes == [0, 1, 0x80]
         assert sub.subscribe(("a", 2), ("$share/g/a", 0)).codes == [2, 0x80]
         assert other.subscribe(("c", 0)).codes == [0]
@@ -98,7 +89,7 @@ def test_max_subscription_bytes_per_client(fresh_broker: BrokerFactory) -> None:
 
 def test_topic_max_depth(fresh_broker: BrokerFactory) -> None:
     broker = fresh_broker(env={"VMQ_LIMITS__TOPIC_MAX_DEPTH": "3"})
-    with client(broker, "sub") as sub, client(broker, "pub") as pub:
+    with Wire.connected(broker.tcp, "sub") as sub, Wire.connected(broker.tcp, "pub") as pub:
         assert sub.subscribe(("a/b/#", 0), ("a/b/c/#", 0), ("$share/g/x/y/z", 0)).codes == [
             0,
             0x80,
@@ -106,8 +97,7 @@ def test_topic_max_depth(fresh_broker: BrokerFactory) -> None:
         ]
         pub.publish("a/b/c", b"x")
         sub.expect_publish("a/b/c", b"x")
-        pub.send(publish_packet("a/b/c/d", b"x"))
-        pub.expect_closed()
+        pub.ended_by(publish_packet("a/b/c/d", b"x"))
         sub.expect_nothing()
     broker.wait_log(r"client=pub .*topic_max_depth")
 
@@ -115,13 +105,13 @@ def test_topic_max_depth(fresh_broker: BrokerFactory) -> None:
 def test_max_retained_messages(fresh_broker: BrokerFactory) -> None:
     """One for a further topic is delivered and not kept; replacing and clearing go on."""
     broker = fresh_broker(env={"VMQ_LIMITS__MAX_RETAINED_MESSAGES": "2"})
-    with client(broker, "sub") as sub, client(broker, "pub") as pub:
+    with Wire.connected(broker.tcp, "sub") as sub, Wire.connected(broker.tcp, "pub") as pub:
         sub.subscribe(("#", 0))
         for topic in ("a", "b", "c"):
             pub.publish(topic, b"1", retain=True)
             sub.expect_publish(topic, b"1")
         pub.publish("a", b"2", retain=True)
-        with client(broker, "late") as late:
+        with Wire.connected(broker.tcp, "late") as late:
             late.subscribe(("#", 0))
             found = [late.expect_publish(retain=True) for _ in range(2)]
             assert sorted((each.topic, each.payload) for each in found) == [
@@ -132,7 +122,7 @@ def test_max_retained_messages(fresh_broker: BrokerFactory) -> None:
         pub.publish("b", b"", retain=True)
         pub.publish("c", b"3", retain=True)
         pub.ping()
-        with client(broker, "later") as later:
+        with Wire.connected(broker.tcp, "later") as later:
             later.subscribe(("c", 0))
             later.expect_publish("c", b"3", retain=True)
     broker.wait_log(r'not retained topic="c"')
@@ -142,13 +132,13 @@ def test_max_retained_bytes(fresh_broker: BrokerFactory) -> None:
     """Topics, payloads and nodes count; a smaller message in the place of a larger one fits."""
     limit = retain.size_of("a", 20) + retain.MOST_NEW_NODES * retain.NODE_SIZE
     broker = fresh_broker(env={"VMQ_LIMITS__MAX_RETAINED_BYTES": str(limit)})
-    with client(broker, "pub") as pub:
+    with Wire.connected(broker.tcp, "pub") as pub:
         pub.publish("a", b"x" * 21, retain=True)
         pub.publish("a", b"x" * 20, retain=True)
         pub.publish("b", b"x", retain=True)
         pub.publish("a", b"x" * 19, retain=True)
         pub.ping()
-        with client(broker, "late") as late:
+        with Wire.connected(broker.tcp, "late") as late:
             late.subscribe(("#", 0))
             late.expect_publish("a", b"x" * 19, retain=True)
             late.expect_nothing()
@@ -158,7 +148,7 @@ def test_max_subscription_bytes(fresh_broker: BrokerFactory) -> None:
     """A further filter is refused, whoever asks; replacing one goes on, and what goes makes room."""
     limit = trie.SUBSCRIPTION_SIZE + trie.content_of("a", "") + trie.MOST_NEW_NODES * trie.NODE_SIZE
     broker = fresh_broker(env={"VMQ_LIMITS__MAX_SUBSCRIPTION_BYTES": str(limit)})
-    with client(broker, "sub") as sub, client(broker, "other") as other:
+    with Wire.connected(broker.tcp, "sub") as sub, Wire.connected(broker.tcp, "other") as other:
         assert sub.subscribe(("bb", 0), ("a", 1)).codes == [0x80, 1]
         assert sub.subscribe(("a", 2)).codes == [2]
         assert other.subscribe(("a", 0)).codes == [0x80]
@@ -170,7 +160,7 @@ def test_max_subscription_bytes(fresh_broker: BrokerFactory) -> None:
 def test_max_message_rate_slows_and_loses_nothing(fresh_broker: BrokerFactory) -> None:
     """A client over its rate is read no faster; it is not cut, and nothing is lost."""
     broker = fresh_broker(env={"VMQ_LIMITS__MAX_MESSAGE_RATE": "200"})
-    with client(broker, "sub") as sub, client(broker, "pub") as pub:
+    with Wire.connected(broker.tcp, "sub") as sub, Wire.connected(broker.tcp, "pub") as pub:
         sub.subscribe(("t", 0))
         # 200 are the first second's; the debt of 100 more is half a second without reading.
         pub.send(*(publish_packet("t", b"%d" % number) for number in range(300)))
@@ -181,10 +171,10 @@ def test_max_message_rate_slows_and_loses_nothing(fresh_broker: BrokerFactory) -
 
 def test_max_byte_rate_of_one_leaves_others_alone(fresh_broker: BrokerFactory) -> None:
     broker = fresh_broker(env={"VMQ_LIMITS__MAX_BYTE_RATE": "10000"})
-    with client(broker, "sub") as sub, client(broker, "loud") as loud:
+    with Wire.connected(broker.tcp, "sub") as sub, Wire.connected(broker.tcp, "loud") as loud:
         sub.subscribe(("quiet", 1))
         loud.send(publish_packet("loud", b"x" * 15_000))
-        with client(broker, "quiet") as quiet:
+        with Wire.connected(broker.tcp, "quiet") as quiet:
             quiet.publish("quiet", b"x", qos=1)
             sub.acknowledge(sub.expect_publish("quiet", b"x"))
         loud.ping()
@@ -195,13 +185,13 @@ def test_flapping_client_is_banned(fresh_broker: BrokerFactory) -> None:
         env={"VMQ_LIMITS__FLAPPING_LIMIT": "3", "VMQ_LIMITS__FLAPPING_WINDOW": "3600"}
     )
     for _ in range(3):
-        client(broker, "flapper").disconnect()
+        Wire.connected(broker.tcp, "flapper").disconnect()
     for _ in range(2):
         with Wire.connect_tcp(broker.tcp) as wire:
             wire.send(connect_packet("flapper"))
             assert wire.recv_packet().return_code == 3
             wire.expect_closed()
-    client(broker, "other").close()
+    Wire.connected(broker.tcp, "other").close()
     broker.wait_log(r"client=flapper .*flapping_limit")
 
 
@@ -224,7 +214,7 @@ def test_full_queue_pauses_the_publisher(fresh_broker: BrokerFactory) -> None:
             "VMQ_QUEUE__MAX_INFLIGHT_MESSAGES": "1",
         }
     )
-    with client(broker, "sub") as sub, client(broker, "pub") as pub:
+    with Wire.connected(broker.tcp, "sub") as sub, Wire.connected(broker.tcp, "pub") as pub:
         sub.subscribe(("t", 1))
         pub.send(*(publish_packet("t", b"%d" % n, qos=1, packet_id=n + 1) for n in range(100)))
         for number in range(100):

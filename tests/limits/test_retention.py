@@ -62,18 +62,15 @@ def store(tmp_path: Path) -> Path:
 
 def publish(broker: BrokerProcess, numbers: range) -> None:
     """Messages of 5 KB that begin with their number: some ten are a segment."""
-    with mqtt.Wire.connect_tcp(broker.tcp) as wire:
-        wire.connect("publisher")
+    with mqtt.Wire.connected(broker.tcp, "publisher") as wire:
         for number in numbers:
             payload = b"%05d" % number + Random(number).randbytes(5000)
-            wire.send(mqtt.publish_packet("s/x", payload, qos=1, packet_id=1))
-            wire.expect(mqtt.PUBACK)
+            wire.ask(mqtt.publish_packet("s/x", payload, qos=1, packet_id=1), mqtt.PUBACK)
 
 
 def read(broker: BrokerProcess, topic_filter: str, count: int) -> list[int]:
     """The next messages of a reader, who acknowledges them and goes."""
-    with mqtt.Wire.connect_tcp(broker.tcp) as wire:
-        wire.connect("reader")
+    with mqtt.Wire.connected(broker.tcp, "reader") as wire:
         wire.send(mqtt.subscribe_packet(1, (topic_filter, 1)))
         assert wire.recv_packet().codes == [1]
         found = []
@@ -158,8 +155,7 @@ def test_what_somebody_deletes_in_an_archive_is_passed_as_retention_is(tmp_path:
         broker.wait_log(r"deleted .*/s/0/0+30\.arrows by the retention")
         for each in sorted((tmp_path / "store").rglob("*.parquet"))[:3]:
             each.unlink()
-        with mqtt.Wire.connect_tcp(broker.tcp) as wire:
-            wire.connect("waits")
+        with mqtt.Wire.connected(broker.tcp, "waits") as wire:
             wire.send(mqtt.subscribe_packet(1, ("$replay/earliest/s/#", 0)))
             assert wire.recv_packet().codes == [0]
             broker.wait_log("0000.arrows cannot be fetched from")

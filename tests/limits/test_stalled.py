@@ -116,10 +116,9 @@ def test_a_stopped_client_resumes_with_everything(
     broker = fresh_broker()
     with (
         subscriber(kind, broker, "sleeper", 2) as sleeper,
-        Wire.connect_tcp(broker.tcp) as other,
+        Wire.connected(broker.tcp, "other") as other,
         Wire.connect_tcp(broker.tcp) as publisher,
     ):
-        other.connect("other")
         other.subscribe(("stalled", 0))
         publisher.connect("publisher")
         sleeper.stop()
@@ -146,10 +145,9 @@ def test_a_stopped_client_is_dropped_by_policy(fresh_broker: BrokerFactory, kind
     )
     with (
         subscriber(kind, broker, "sleeper", 0) as sleeper,
-        Wire.connect_tcp(broker.tcp) as other,
+        Wire.connected(broker.tcp, "other") as other,
         Wire.connect_tcp(broker.tcp) as publisher,
     ):
-        other.connect("other")
         other.subscribe(("stalled", 0))
         publisher.connect("publisher")
         sleeper.stop()

@@ -7,15 +7,8 @@ from time import monotonic
 
 from tests.limits.small_disk import SmallDisk, small_disk
 from tests.limits.test_disk_full import client
+from tests.support import wire as mqtt
 from tests.support.until import reach
-from tests.support.wire import (
-    CONNACK,
-    PUBACK,
-    ConnectionEnded,
-    Wire,
-    connect_packet,
-    publish_packet,
-)
 from tests.vmq.http.conftest import get
 from vmq.testing.process import BrokerProcess
 
@@ -55,10 +48,9 @@ class Publisher:
             with client(self.broker, "publisher") as wire:
                 while left:
                     payload = b"%08d" % left[0] + self.random.randbytes(SIZE)
-                    wire.send(publish_packet(topic, payload, qos=1, packet_id=1))
-                    wire.expect(PUBACK)
+                    wire.ask(mqtt.publish_packet(topic, payload, qos=1, packet_id=1), mqtt.PUBACK)
                     del left[0]
-        except ConnectionEnded:
+        except mqtt.ConnectionEnded:
             return False
         return True
 
@@ -68,9 +60,8 @@ def drain(broker: BrokerProcess, name: str, last: int) -> list[int]:
     found: list[int] = []
     deadline = monotonic() + PATIENCE
     while True:
-        wire = Wire.connect_tcp(broker.tcp)
-        wire.send(connect_packet(name, clean=False))
-        answer = wire.expect(CONNACK)
+        wire = mqtt.Wire.connect_tcp(broker.tcp)
+        answer = wire.ask(mqtt.connect_packet(name, clean=False), mqtt.CONNACK)
         if answer.return_code != UNAVAILABLE:
             break
         wire.close()
@@ -89,8 +80,7 @@ def test_absent_sessions_lose_their_oldest_before_the_disk_is_full(disk: SmallDi
     """Half of the disk is the messages'. Who is connected loses nothing, though it takes nothing for long."""
     with disk.broker(ENV) as broker:
         sessions(broker, "absent", "present")
-        with Wire.connect_tcp(broker.tcp) as present:
-            present.connect("present", clean=False)
+        with mqtt.Wire.connected(broker.tcp, "present", clean=False):
             publisher = Publisher(broker)
             publisher.publish("present", range(100))
             publisher.publish("absent", range(2000))
@@ -145,10 +135,9 @@ def test_a_disk_short_of_room_takes_no_durable_work_until_it_has_more(disk: Smal
             live.subscribe(("live", 1))
             live.publish("live", b"goes on", qos=1)
             live.acknowledge(live.expect_publish("live", b"goes on", qos=1))
-            live.send(publish_packet("absent", b"refused", qos=1, packet_id=9))
-            live.expect_closed()
-        with Wire.connect_tcp(broker.tcp) as newcomer:
-            newcomer.send(connect_packet("newcomer", clean=False))
+            live.ended_by(mqtt.publish_packet("absent", b"refused", qos=1, packet_id=9))
+        with mqtt.Wire.connect_tcp(broker.tcp) as newcomer:
+            newcomer.send(mqtt.connect_packet("newcomer", clean=False))
             assert newcomer.recv_packet().return_code == 3
         assert drain(broker, "absent", 9) == list(range(10))
         assert disk.free() > 0, "it stopped before the disk was full"

@@ -142,8 +142,7 @@ def test_who_finds_no_file_descriptor_left_is_let_in_later(fresh_broker: BrokerF
     """The listener waits, and goes on; who is in is served meanwhile."""
     broker = fresh_broker()
     with ExitStack() as stack:
-        first = stack.enter_context(Wire.connect_tcp(broker.tcp))
-        first.connect("first")
+        first = stack.enter_context(Wire.connected(broker.tcp, "first"))
         limits = resource.prlimit(broker.pid, resource.RLIMIT_NOFILE)
         used = len(list(Path(f"/proc/{broker.pid}/fd").iterdir()))
         resource.prlimit(broker.pid, resource.RLIMIT_NOFILE, (used + 2, limits[1]))

@@ -58,8 +58,7 @@ def test_mqttjs_in_a_browser(
     broker = start(listeners, tmp_path / "data")
     assert page.run("open_", wss(broker), "browser") is False
     assert page.run("subscribe", "to/#", 2) == 2
-    with Wire.connect_tcp(broker.tcp) as wire:
-        wire.connect("other")
+    with Wire.connected(broker.tcp, "other") as wire:
         wire.subscribe(("from/#", 2))
         publish_each(wire, "to", "hello")
         assert sorted(page.run("take", 3)) == messages("to", "hello")
@@ -72,8 +71,7 @@ def test_mqttjs_in_a_browser(
     assert broker.terminate() == 0
     assert page.run("closed")
     broker = start(listeners, tmp_path / "data")
-    with Wire.connect_tcp(broker.tcp) as wire:
-        wire.connect("other")
+    with Wire.connected(broker.tcp, "other") as wire:
         publish_each(wire, "to", "while you were away")
         assert page.run("reconnect") is True
         # QoS 0 is not kept for who is away.

@@ -59,8 +59,7 @@ def test_strangers_are_not_believed(start: ListenerFactory) -> None:
 def test_a_header_must_come_in_time(start: ListenerFactory) -> None:
     broker = start({"tcp": proxied()}, rest="[session]\nmqtt_connect_timeout = 0.2")
     with Wire(SocketStream(connect_tcp(broker.urls[0]))) as wire:
-        wire.send(V1[:20])
-        wire.expect_closed()
+        wire.ended_by(V1[:20])
     broker.wait_log("refused listener=tcp .*no PROXY header within mqtt_connect_timeout")
 
 

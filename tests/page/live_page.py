@@ -95,6 +95,11 @@ class LivePage:
         )
         self.page.call("Input.insertText", text=text)
 
+    def submit(self, selector: str, text: str) -> None:
+        """Enters a text, and presses Enter."""
+        self.type(selector, text)
+        self.press("Enter", text="\r")
+
     def press(self, key: str, code: str = "", text: str = "") -> None:
         """Presses a key of the keyboard."""
         common = {"key": key, "code": code or key, "windowsVirtualKeyCode": _CODES.get(key, 0)}

@@ -25,8 +25,7 @@ def config(name: str) -> str:
 def chat(start_page: PageBroker) -> tuple[str, Wire]:
     """The address of the chat, and somebody else in its lobby."""
     broker = start_page(config("chat.toml"), listen=())
-    wire = Wire.connect_tcp(broker.tcp)
-    wire.connect("other")
+    wire = Wire.connected(broker.tcp, "other")
     wire.subscribe(("chat/#", 1))
     return broker.http, wire
 
@@ -55,8 +54,7 @@ def test_who_is_there_hears_and_is_heard(page: LivePage, chat: tuple[str, Wire])
     assert page.value("document.images.length") == 0
     other.publish("chat/lobby/say", said("bob", "well, DARN it"), qos=1)
     page.says("well, **** it")
-    page.type("#text", "grüße")
-    page.press("Enter", text="\r")
+    page.submit("#text", "grüße")
     page.says("grüße")
     page.picture("chat")
     page.click("Leave")
@@ -95,16 +93,13 @@ def test_a_private_room_is_for_members(
     address = start_page(config("chat-members.toml"), listen=()).http
     page.page.open(address)
     page.type("#name", "eve")
-    page.type("#room", "board")
-    page.press("Enter", text="\r")
+    page.submit("#room", "board")
     page.says("Not authorized")
     assert page.value("document.getElementById('chat').hidden")
     page.type("#name", "anna")
-    page.type("#password", "right")
-    page.press("Enter", text="\r")
+    page.submit("#password", "right")
     page.until("!document.getElementById('chat').hidden")
-    page.type("#text", "among us")
-    page.press("Enter", text="\r")
+    page.submit("#text", "among us")
     page.says("among us")
 
 

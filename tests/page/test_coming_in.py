@@ -38,15 +38,13 @@ def test_an_api_key_opens_it_and_a_wrong_one_does_not(
     broker = start_page()
     page.page.open(broker.http)
     page.says("vmq open")
-    page.type("input[type=password]", "vmq_wrong")
-    page.press("Enter", text="\r")
+    page.submit("input[type=password]", "vmq_wrong")
     page.says("This is no API key of this broker")
     command = ["api-key", "create", "--json", "--data-dir", str(broker.data_dir)]
     done = subprocess.run(
         [sys.executable, "-m", "vmq", *command], capture_output=True, check=True, timeout=60
     )
-    page.type("input[type=password]", json.loads(done.stdout)["key"])
-    page.press("Enter", text="\r")
+    page.submit("input[type=password]", json.loads(done.stdout)["key"])
     page.says("Nothing is wrong")
     page.click("Leave")
     page.says("vmq open")
@@ -72,11 +70,9 @@ def test_a_user_whom_the_listener_names_comes_in_with_the_password(
     assert done.code == 0, done.err
     page.page.open(start_page(USERS, listen=()).http)
     page.type("input[name=user]", "anna")
-    page.type("input[name=password]", "wrong")
-    page.press("Enter", text="\r")
+    page.submit("input[name=password]", "wrong")
     page.says("this user with this password may not open the page")
-    page.type("input[name=password]", "right")
-    page.press("Enter", text="\r")
+    page.submit("input[name=password]", "right")
     page.says("Nothing is wrong")
     page.run("() => { location.reload(); }")
     page.says("Nothing is wrong")

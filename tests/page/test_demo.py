@@ -22,8 +22,7 @@ def demo(tmp_path: Path) -> Iterator[str]:
 
 
 def write(page: LivePage, text: str) -> None:
-    page.type("#chat-form input", text)
-    page.press("Enter", text="\r")
+    page.submit("#chat-form input", text)
 
 
 def test_the_broker_dies_and_nothing_is_lost(page: LivePage, demo: str, axe: str) -> None:

@@ -105,8 +105,7 @@ def test_a_plugin_that_fails_is_wrong_and_to_be_reloaded(
     section = '[plugins.member]\npath = "member.py"\nbreaker_failures = 1\n'
     broker = start_page(LISTENERS + section, listen=())
     with Wire.connect_tcp(broker.tcp) as wire:
-        wire.send(connect_packet("c", username="u"))
-        wire.expect(b"\x20\x02\x00\x03")
+        wire.ask(connect_packet("c", username="u"), b"\x20\x02\x00\x03")
     page.enter(link_of(broker))
     page.says("plugin member fails (see the log): what it decides is refused")
     page.says("vmq plugin reload member")
@@ -155,11 +154,9 @@ def test_clients_are_found_shown_and_disconnected(
     page.enter(link_of(broker, "--change"))
     page.go("clients")
     page.says(MARKUP)
-    page.type("input[type=search]", "nobody is called so")
-    page.press("Enter", text="\r")
+    page.submit("input[type=search]", "nobody is called so")
     page.says("Nobody.")
-    page.type("input[type=search]", 'client_id ~ "^c" and is_online = true')
-    page.press("Enter", text="\r")
+    page.submit("input[type=search]", 'client_id ~ "^c" and is_online = true')
     page.says("1 found.")
     page.until("document.querySelector('tr.link')")
     page.run("() => { document.querySelector('tr.link').click(); }")
@@ -174,8 +171,7 @@ def test_clients_are_found_shown_and_disconnected(
     page.click("End session", "dialog button")
     page.says("The session has ended.")
     page.says("Nobody.")
-    page.type("input[type=search]", "no_such_column = 1")
-    page.press("Enter", text="\r")
+    page.submit("input[type=search]", "no_such_column = 1")
     page.says("no_such_column")
 
 
@@ -204,8 +200,7 @@ def test_topics_are_a_tree_and_one_of_them_is_read(
     unharmed(page)
     stranger.subscribe(("from/the/page", 1))
     page.type("input[name=topic]", "from/the/page")
-    page.type("input[name=payload]", "grüße")
-    page.press("Enter", text="\r")
+    page.submit("input[name=payload]", "grüße")
     stranger.expect_publish("from/the/page", "grüße".encode(), qos=1)
     page.says("Published at QoS 1")
 

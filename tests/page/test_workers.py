@@ -86,8 +86,7 @@ def test_clients_of_both_are_found_and_disconnected(
     page.enter(link_of(several.broker, "--change"))
     page.go("clients")
     page.says("2 found.")
-    page.type("input[type=search]", "two")
-    page.press("Enter", text="\r")
+    page.submit("input[type=search]", "two")
     page.says("1 found.")
     page.run("() => { document.querySelector('tr.link').click(); }")
     page.click("Disconnect")
@@ -116,8 +115,7 @@ def test_topics_of_both_are_one_tree_and_the_page_speaks_mqtt(
     page.run(f"() => {{ {both}.click(); }}")
     page.until("document.querySelector('.messages pre')?.textContent === 'kept'")
     page.type("input[name=topic]", "from/the/page")
-    page.type("input[name=payload]", "grüße")
-    page.press("Enter", text="\r")
+    page.submit("input[name=payload]", "grüße")
     one.expect_publish("from/the/page", "grüße".encode(), qos=1)
     _, listeners = several.api("GET", "/listeners")
     counts = {row["name"]: row["connections"] for row in listeners["rows"]}
@@ -142,11 +140,9 @@ def test_why_and_trace_reach_the_worker_of_the_client(
 def test_a_user_whom_the_listener_names_comes_in(page: LivePage, several: Several) -> None:
     page.page.open(several.broker.http)
     page.type("input[name=user]", "anna")
-    page.type("input[name=password]", "wrong")
-    page.press("Enter", text="\r")
+    page.submit("input[name=password]", "wrong")
     page.says("this user with this password may not open the page")
-    page.type("input[name=password]", "right")
-    page.press("Enter", text="\r")
+    page.submit("input[name=password]", "right")
     page.says("Nothing is wrong")
 
 

@@ -6,7 +6,6 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tests.support import wire as mqtt
-from tests.vmq.support import split_packets
 from vmq.protocol.connection import Connection
 from vmq.protocol.listener_context import ListenerContext
 
@@ -247,7 +246,7 @@ class Device:
         if wire is not self.wire:
             return
         self._buffer += data
-        for packet in split_packets(self._buffer):
+        for packet in mqtt.split_packets(self._buffer):
             if packet.type == mqtt.PUBLISH:
                 self._on_publish(packet)
             else:

@@ -46,8 +46,7 @@ def test_batch_goes_to_the_topic_of_each_row(bridge: Bridge) -> None:
     for row in found:
         number = int(bytes(row.payload))
         assert (row.topic, row.qos) == (f"sunk/each/{number % 2}", number % 3)
-    wire = Wire.connect_tcp(bridge.broker.tcp)
-    wire.connect("later")
+    wire = Wire.connected(bridge.broker.tcp, "later")
     wire.subscribe(("sunk/each/+", 1))
     kept = wire.expect(PUBLISH)
     assert (kept.topic, kept.payload, kept.retain) == ("sunk/each/1", b"7", True)

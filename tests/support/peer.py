@@ -5,12 +5,7 @@ For tests that look into a broker while they talk to it. Everything happens at o
 
 from typing import Any
 
-from tests.support.wire import (
-    connect_packet,
-    puback_packet,
-    publish_packet,
-    subscribe_packet,
-)
+from tests.support import wire as mqtt
 from vmq.core.registry import Registry
 from vmq.protocol.connection import Connection
 from vmq.protocol.listener_context import ListenerContext
@@ -21,13 +16,13 @@ def _ignore(_connection: Connection) -> None:
 
 
 class Peer:
-    """One connected client; also the transport of its connection."""
+    """One connected client, which subscribes to the pairs; also the transport of its connection."""
 
     def __init__(
         self,
         registry: Registry,
         client_id: str,
-        *,
+        *pairs: tuple[str, int],
         clean: bool = True,
         username: str | None = None,
         address: Any = ("10.0.0.1", 5000),
@@ -40,7 +35,9 @@ class Peer:
         registry.core.cork.close = 0.0  # nothing waits for the end of a turn
         self.connection = Connection(registry, True, client_id, ListenerContext(_ignore, _ignore))
         self.connection.connection_made(self)
-        self.send(connect_packet(client_id, clean=clean, username=username))
+        self.send(mqtt.connect_packet(client_id, clean=clean, username=username))
+        if pairs:
+            self.subscribe(*pairs)
 
     def send(self, data: bytes) -> None:
         self.connection.data_received(data)
@@ -50,7 +47,7 @@ class Peer:
         return self._last_id
 
     def subscribe(self, *pairs: tuple[str, int]) -> None:
-        self.send(subscribe_packet(self._id(), *pairs))
+        self.send(mqtt.subscribe_packet(self._id(), *pairs))
 
     def publish(
         self,
@@ -62,10 +59,12 @@ class Peer:
         dup: bool = False,
     ) -> None:
         number = self._id() if qos else None
-        self.send(publish_packet(topic, payload, qos=qos, packet_id=number, retain=retain, dup=dup))
+        self.send(
+            mqtt.publish_packet(topic, payload, qos=qos, packet_id=number, retain=retain, dup=dup)
+        )
 
     def acknowledge(self, packet_id: int) -> None:
-        self.send(puback_packet(packet_id))
+        self.send(mqtt.puback_packet(packet_id))
 
     def block(self) -> None:
         """Its socket takes nothing more."""

@@ -9,9 +9,10 @@ import socket
 import ssl
 import struct
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 from time import monotonic
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 from vmq.testing.closing import Closing
 
@@ -218,6 +219,26 @@ class Packet:
         return self.body[1]
 
 
+def split_packets(buffer: bytearray) -> Iterator[Packet]:
+    """Takes the whole packets off a buffer."""
+    while len(buffer) >= 2:
+        length = 0
+        for position in range(1, min(5, len(buffer))):
+            digit = buffer[position]
+            length |= (digit & 0x7F) << 7 * (position - 1)
+            if digit < 0x80:
+                break
+        else:
+            assert len(buffer) < 5, "ill-formed remaining length from the broker"
+            return
+        start = position + 1
+        if len(buffer) < start + length:
+            return
+        found = Packet(buffer[0], bytes(buffer[start : start + length]))
+        del buffer[: start + length]
+        yield found
+
+
 class ByteStream(Protocol):
     """What carries a Wire: TCP, or WebSocket frames over it."""
 
@@ -301,6 +322,13 @@ class Wire(Closing):
         """Open a TCP connection (and send nothing yet)."""
         return cls(TcpStream(address))
 
+    @classmethod
+    def connected(cls, address: tuple[str, int], client_id: Text = "", **fields: Any) -> Self:
+        """Open a TCP connection, and send a CONNECT, which must be accepted."""
+        wire = cls.connect_tcp(address)
+        wire.connect(client_id, **fields)
+        return wire
+
     # --- bytes and packets
 
     def send(self, *data: bytes) -> None:
@@ -340,21 +368,7 @@ class Wire(Closing):
 
     def _split_packet(self) -> Packet | None:
         """Take one packet off the buffer, if it is there as a whole."""
-        length = 0
-        for position in range(1, min(5, len(self._buffer))):
-            digit = self._buffer[position]
-            length |= (digit & 0x7F) << 7 * (position - 1)
-            if digit < 0x80:
-                break
-        else:
-            assert len(self._buffer) < 5, "ill-formed remaining length from the broker"
-            return None
-        start = position + 1
-        if len(self._buffer) < start + length:
-            return None
-        found = Packet(self._buffer[0], bytes(self._buffer[start : start + length]))
-        del self._buffer[: start + length]
-        return found
+        return next(split_packets(self._buffer), None)
 
     def _wait_for(self, kind: int, packet_id: int | None = None) -> Packet:
         """The next packet of this type (and identifier), keeping PUBLISH packets before it."""
@@ -377,6 +391,16 @@ class Wire(Closing):
         else:
             assert found.raw == wanted, f"expected {wanted!r}, got {found.raw!r}"
         return found
+
+    def ask(self, data: bytes, answer: bytes | int) -> Packet:
+        """Send bytes; the next packet must be these very bytes, or of this type."""
+        self.send(data)
+        return self.expect(answer)
+
+    def ended_by(self, *data: bytes) -> None:
+        """Send bytes, at which the broker closes the connection and sends nothing more before."""
+        self.send(*data)
+        self.expect_closed()
 
     def expect_publish(
         self,

@@ -157,3 +157,12 @@ class Stage:
         peer.connection.write_after(self.core.outbox.stored, self.store.barrier())
         peer.connection.add(b"ack " + key + b";")
         self.core.outbox.flush()
+
+
+async def cut_off(stage: Stage, error: Exception = FULL) -> Peer:
+    """A peer whose durable work the database has failed to write, as it fails all from now on."""
+    stage.db.error = error
+    peer = stage.peer()
+    stage.work(peer, b"1")
+    await peer.wait_until(lambda: peer.is_closed)
+    return peer

@@ -49,6 +49,14 @@ class Peer:
         for each in wanted:
             assert (await self.packet()).raw == each
 
+    async def ask(self, data: bytes, *answers: bytes) -> Packet:
+        """Sends bytes; these packets must come next. Returns the last of them, or what comes."""
+        self.send(data)
+        await self.expect(*answers[:-1])
+        found = await self.packet()
+        assert not answers or found.raw == answers[-1]
+        return found
+
     async def rest(self) -> bytes:
         """What comes until the end of the stream."""
         async with asyncio.timeout(TIMEOUT):
@@ -69,6 +77,14 @@ async def peer_of(broker: Broker, listener: int = 0) -> AsyncIterator[Peer]:
         writer.close()
         with contextlib.suppress(ConnectionError):
             await writer.wait_closed()
+
+
+@asynccontextmanager
+async def session_of(broker: Broker, client_id: str, **fields: Any) -> AsyncIterator[Peer]:
+    """A client whose CONNECT is accepted."""
+    async with peer_of(broker) as peer:
+        assert (await peer.connect(client_id, **fields)).return_code == 0
+        yield peer
 
 
 async def take(messages: AsyncIterator[ReceivedMessage], count: int) -> list[bytes]:

@@ -41,26 +41,6 @@ class Clock:
         self.now += seconds
 
 
-def split_packets(buffer: bytearray) -> Iterator[mqtt.Packet]:
-    """Takes the whole packets off a buffer."""
-    while len(buffer) >= 2:
-        length = 0
-        position = 1
-        while True:
-            if position >= len(buffer):
-                return
-            digit = buffer[position]
-            length |= (digit & 0x7F) << 7 * (position - 1)
-            position += 1
-            if digit < 0x80:
-                break
-            assert position <= 4, "ill-formed remaining length from the broker"
-        if len(buffer) < position + length:
-            return
-        yield mqtt.Packet(buffer[0], bytes(buffer[position : position + length]))
-        del buffer[: position + length]
-
-
 def acknowledge(queue: Queue, packet: bytes) -> None:
     """Has the queue's client acknowledge: PUBACK, PUBREC or PUBCOMP packets of one kind."""
     queue.on_acknowledgements(packet[0] >> 4, packet)
@@ -158,7 +138,7 @@ class Client:
         """What the broker wrote since the last look; each packet is one that it may send."""
         self.buffer += self.transport.written
         self.transport.written.clear()
-        packets = list(split_packets(self.buffer))
+        packets = list(mqtt.split_packets(self.buffer))
         for each in packets:
             check_packet(each)
         return packets
@@ -166,6 +146,16 @@ class Client:
     def expect(self, *wanted: bytes) -> None:
         """Takes what came, which must be these packets and no more."""
         assert [each.raw for each in self.take()] == list(wanted)
+
+    def expect_end(self) -> None:
+        """Nothing came, and the connection is closed."""
+        self.expect()
+        assert self.is_closed()
+
+    def ask(self, data: bytes, *wanted: bytes) -> None:
+        """Sends bytes; what comes then must be these packets and no more."""
+        self.send(data)
+        self.expect(*wanted)
 
     def take_one(self, kind: int) -> mqtt.Packet:
         """Takes what came, which must be one packet of this type."""
@@ -402,6 +392,17 @@ class House:
         if client_id:
             client.connect(client_id, clean=clean, **fields)
         return client
+
+    def subscriber(self, client_id: str, *pairs: tuple[str, int], **fields: Any) -> Client:
+        """A client with these subscriptions."""
+        client = self.client(client_id, **fields)
+        client.subscribe(*pairs)
+        return client
+
+    def expired_after(self, seconds: float) -> int:
+        """How many sessions end when so much time has passed."""
+        self.wall_clock.advance(seconds)
+        return self.registry.expire()
 
     # What the event loop does
 

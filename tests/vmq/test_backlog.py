@@ -2,11 +2,7 @@
 
 import pytest
 
-from tests.support.wire import (
-    CONNACK,
-    PUBLISH,
-    connect_packet,
-)
+from tests.support import wire as mqtt
 from tests.vmq.support import (
     Client,
     House,
@@ -70,9 +66,9 @@ def test_a_backlog_drains_step_by_step(durable: House) -> None:
     publish_numbers(durable, *range(35))
     durable.patient = True
     client = Client(durable)
-    client.send(connect_packet("s", clean=False))
+    client.send(mqtt.connect_packet("s", clean=False))
     durable.commit()
-    client.take_one(CONNACK)
+    client.take_one(mqtt.CONNACK)
     steps = []
     while durable.woken:
         durable.drain()
@@ -90,7 +86,7 @@ def test_no_place_before_the_least_is_used_again(durable: House) -> None:
     queue = durable.queue("s")
     queue.least_seq = 3
     client = durable.client("s", clean=False)
-    client.acknowledge(client.take_one(PUBLISH))  # 2, and 1 is sent
+    client.acknowledge(client.take_one(mqtt.PUBLISH))  # 2, and 1 is sent
     assert queue.next_seq == 3
     publish_numbers(durable, 3)
     assert queue.next_seq == 4
@@ -105,7 +101,7 @@ def test_the_limit_counts_messages_after_a_restart_as_well(durable: House) -> No
     publish_numbers(durable, 0, 1)  # 1 stays, for a newer one is always there
     for number in range(2, 12):
         publish_numbers(durable, number)
-        client.acknowledge(client.take_one(PUBLISH))
+        client.acknowledge(client.take_one(mqtt.PUBLISH))
     publish_numbers(durable, 12)
     durable.restart()
     publish_numbers(durable, 13)

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from tests.support import wire as mqtt
-from tests.vmq.sockets import TIMEOUT, config_in, peer_of, take
+from tests.vmq.sockets import TIMEOUT, config_in, peer_of, session_of, take
 from vmq.broker import Broker, StartError
 from vmq.config.core import options_of
 from vmq.config.options import (
@@ -26,8 +26,7 @@ from vmq.runtime.watchdog import Watchdog
 
 
 async def test_a_client_over_tcp(embedded: Broker) -> None:
-    async with peer_of(embedded) as peer:
-        assert (await peer.connect("c")).return_code == 0
+    async with session_of(embedded, "c") as peer:
         peer.send(
             mqtt.subscribe_packet(1, ("a", 0)), mqtt.publish_packet("a", b"x"), mqtt.PINGREQ_BYTES
         )
@@ -162,14 +161,15 @@ async def test_stopping_ends_connections_publishes_wills_and_keeps_what_is_durab
     tmp_path: Path,
 ) -> None:
     config = config_in(tmp_path)
-    async with Broker(config) as broker, peer_of(broker) as watcher, peer_of(broker) as peer:
-        await watcher.connect("w", clean=False)
-        watcher.send(mqtt.subscribe_packet(1, ("will", 1)))
-        await watcher.packet()
+    async with (
+        Broker(config) as broker,
+        session_of(broker, "w", clean=False) as watcher,
+        peer_of(broker) as peer,
+    ):
+        await watcher.ask(mqtt.subscribe_packet(1, ("will", 1)))
         await peer.connect("c", will=mqtt.Will("will", b"gone", 1))
         peer.send(mqtt.publish_packet("kept", b"x", retain=True))
-        peer.send(mqtt.PINGREQ_BYTES)
-        await peer.packet()
+        await peer.ask(mqtt.PINGREQ_BYTES)
         await broker.stop()
         assert await peer.rest() == b""
         await watcher.rest()
@@ -187,10 +187,8 @@ async def test_stopping_twice_does_nothing_more(embedded: Broker) -> None:
 
 
 async def test_stopping_with_a_client_that_never_reads(embedded: Broker) -> None:
-    async with peer_of(embedded) as peer:
-        await peer.connect("c")
-        peer.send(mqtt.subscribe_packet(1, ("a", 0)))
-        await peer.packet()
+    async with session_of(embedded, "c") as peer:
+        await peer.ask(mqtt.subscribe_packet(1, ("a", 0)))
         for _ in range(50):
             await embedded.publish("a", b"x" * 100_000)
         async with asyncio.timeout(TIMEOUT):
@@ -220,8 +218,7 @@ async def test_a_broker_can_be_started_again(tmp_path: Path) -> None:
     broker = Broker(config_in(tmp_path))
     for _ in range(2):
         async with broker:
-            async with peer_of(broker) as peer:
-                await peer.connect("c")
+            async with session_of(broker, "c") as peer:
                 await broker.publish("a", b"x", qos=1)
                 assert len(broker.addresses) == 1
                 await broker.stop()
@@ -286,8 +283,7 @@ async def test_the_write_buffer_is_the_configured_one(tmp_path: Path) -> None:
     config = config_in(tmp_path)
     network = msgspec.structs.replace(config.network, write_buffer=4096)
     config = msgspec.structs.replace(config, network=network)
-    async with Broker(config) as broker, peer_of(broker) as peer:
-        await peer.connect("c")
+    async with Broker(config) as broker, session_of(broker, "c"):
         assert broker.connections is not None
         [connection] = broker.connections
         assert connection.transport.get_write_buffer_limits()[1] == 4096

@@ -211,8 +211,7 @@ async def test_a_slow_reader_leaves_messages_to_the_queue_and_its_limits(house: 
 
 
 async def test_a_slow_reader_does_not_hold_up_others(house: House) -> None:
-    other = house.client("other")
-    other.subscribe(("a", 0))
+    other = house.subscriber("other", ("a", 0))
     async with local(house, limit=1) as client, asyncio.timeout(TIMEOUT):
         await client.subscribe(["a"], 1)
         for number in range(50):
@@ -266,8 +265,7 @@ async def test_a_close_by_the_broker_ends_the_iterator_and_what_waits(durable: H
 
 
 async def test_no_will_is_left_and_no_bytes_after_the_end(house: House) -> None:
-    watcher = house.client("w")
-    watcher.subscribe(("#", 0))
+    watcher = house.subscriber("w", ("#", 0))
     client = LocalClient(house.registry, "local", 10)
     client.abort()
     client.write(b"\x30\x03\0\1a")

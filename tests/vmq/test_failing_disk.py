@@ -11,14 +11,14 @@ from tests.support.wire import (
     publish_packet,
     subscribe_packet,
 )
-from tests.vmq.commit_stage import FULL, PATIENCE, Peer, Stage
+from tests.vmq.commit_stage import FULL, PATIENCE, Peer, Stage, cut_off
 from vmq.persistence import group_commit as commits
 from vmq.store.lines import is_end
 
 # A failing disk
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A failed commit is tried again at once."""
     monkeypatch.setattr(commits, "RETRY_AFTER", 0.001)
@@ -26,13 +26,11 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("durability", ("os", "fsync"))
 async def test_a_failed_commit_acknowledges_nothing_and_cuts_off(
-    durability: str, impatient: None, caplog: pytest.LogCaptureFixture
+    durability: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     stage = Stage(durability)
-    stage.db.error = FULL
-    peer, idle = stage.peer(), stage.peer()
-    stage.work(peer, b"1")
-    await peer.wait_until(lambda: peer.is_closed)
+    idle = stage.peer()
+    peer = await cut_off(stage)
     assert peer.sent == []
     assert not idle.is_closed
     assert stage.store.get(b"1") == b""
@@ -43,15 +41,10 @@ async def test_a_failed_commit_acknowledges_nothing_and_cuts_off(
 
 
 @pytest.mark.parametrize("durability", ("os", "fsync"))
-async def test_what_a_failed_commit_held_is_written_when_the_disk_is_well(
-    durability: str, impatient: None
-) -> None:
+async def test_what_a_failed_commit_held_is_written_when_the_disk_is_well(durability: str) -> None:
     stage = Stage(durability)
-    stage.db.error = FULL
-    first = stage.peer()
     stage.store.put(b"both", b"old")
-    stage.work(first, b"1")
-    await first.wait_until(lambda: first.is_closed)
+    first = await cut_off(stage)
     later = stage.peer()
     stage.store.put(b"both", b"new")
     stage.db.error = None
@@ -62,21 +55,17 @@ async def test_what_a_failed_commit_held_is_written_when_the_disk_is_well(
     assert stage.db.data == {b"both": b"new", b"1": b"", b"2": b""}
 
 
-async def test_quick_traffic_goes_on_while_the_disk_fails(impatient: None) -> None:
+async def test_quick_traffic_goes_on_while_the_disk_fails() -> None:
     stage = Stage("os")
-    stage.db.error = FULL
-    durable, quick = stage.peer(), stage.peer()
-    stage.work(durable, b"1")
-    await durable.wait_until(lambda: durable.is_closed)
+    quick = stage.peer()
+    await cut_off(stage)
     quick.connection.add(b"QoS 0;")
     stage.core.outbox.flush()
     assert quick.sent == [b"QoS 0;"]
 
 
 @pytest.mark.parametrize("durability", ("os", "fsync"))
-async def test_what_sessions_write_at_their_end_waits_for_the_next_try(
-    durability: str, impatient: None
-) -> None:
+async def test_what_sessions_write_at_their_end_waits_for_the_next_try(durability: str) -> None:
     """Cutting off a durable session writes when it went offline."""
     stage = Stage(durability)
     peer, other = stage.peer(), stage.peer()
@@ -114,16 +103,11 @@ def publish_and_come_again(stage: Stage, rounds: int) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("durability", ("os", "fsync"))
-async def test_what_comes_while_the_store_fails_is_refused_and_not_kept(
-    durability: str, impatient: None
-) -> None:
+async def test_what_comes_while_the_store_fails_is_refused_and_not_kept(durability: str) -> None:
     stage = Stage(durability)
     reader_of(stage)
     stage.core.options.max_offline_messages = -1
-    stage.db.error = FULL
-    peer = stage.peer()
-    stage.work(peer, b"1")
-    await peer.wait_until(lambda: peer.is_closed)
+    await cut_off(stage)
     before = len(stage.store.dirty) + len(stage.store.writing)
     writes, _ = publish_and_come_again(stage, 50)
     assert writes == before
@@ -147,7 +131,7 @@ async def test_what_comes_while_the_store_fails_is_refused_and_not_kept(
     assert not accepted.is_closed
 
 
-async def test_what_gathers_behind_a_disk_that_hangs_is_bounded(impatient: None) -> None:
+async def test_what_gathers_behind_a_disk_that_hangs_is_bounded() -> None:
     """Counted in KiB where messages are large: ten publishes of 1 KiB are some 20 writes."""
     stage = Stage("fsync")
     stage.core.options.max_uncommitted_writes = 100
@@ -165,7 +149,7 @@ async def test_what_gathers_behind_a_disk_that_hangs_is_bounded(impatient: None)
 
 
 @pytest.mark.parametrize("durability", ("os", "fsync"))
-async def test_a_disk_that_fails_now_and_then_never_lies(durability: str, impatient: None) -> None:
+async def test_a_disk_that_fails_now_and_then_never_lies(durability: str) -> None:
     """Whoever was acknowledged finds its record in the database at that moment."""
     stage = Stage(durability)
     stage.db.odds = 0.3
@@ -194,14 +178,9 @@ async def test_a_disk_that_fails_now_and_then_never_lies(durability: str, impati
     assert {each.is_closed for each in peers} == {True, False}
 
 
-async def test_a_damaged_store_is_told_with_what_helps(
-    impatient: None, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_damaged_store_is_told_with_what_helps(caplog: pytest.LogCaptureFixture) -> None:
     stage = Stage("os")
-    stage.db.error = plyvel.CorruptionError(b"Corruption: block checksum mismatch")
-    peer = stage.peer()
-    stage.work(peer, b"1")
-    await peer.wait_until(lambda: peer.is_closed)
+    await cut_off(stage, plyvel.CorruptionError(b"Corruption: block checksum mismatch"))
     assert "block checksum mismatch; durable work is refused" in caplog.text
     assert "stop the broker and run 'vmq store repair'" in caplog.text
     stage.db.error = None
@@ -209,14 +188,12 @@ async def test_a_damaged_store_is_told_with_what_helps(
 
 
 async def test_a_database_that_cannot_be_opened_again_is_tried_again(
-    impatient: None, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     stage = Stage("os")
-    stage.db.error = FULL
     stage.db.fails_to_open = True
-    first, second, third = stage.peer(), stage.peer(), stage.peer()
-    stage.work(first, b"1")
-    await first.wait_until(lambda: first.is_closed)
+    second, third = stage.peer(), stage.peer()
+    await cut_off(stage)
     stage.work(second, b"2")
     await second.wait_until(lambda: second.is_closed)
     assert stage.db.is_closed
@@ -227,9 +204,7 @@ async def test_a_database_that_cannot_be_opened_again_is_tried_again(
     assert set(stage.db.data) == {b"1", b"2", b"3"}
 
 
-async def test_a_clean_stop_gives_up_on_a_broken_disk(
-    impatient: None, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_clean_stop_gives_up_on_a_broken_disk(caplog: pytest.LogCaptureFixture) -> None:
     stage = Stage("os")
     stage.db.error = FULL
     stage.store.put(b"1", b"")
@@ -243,7 +218,7 @@ async def test_a_clean_stop_gives_up_on_a_broken_disk(
 
 @pytest.mark.parametrize("durability", ("os", "fsync"))
 async def test_while_what_goes_with_a_commit_cannot_be_written_nothing_is_and_nobody_is_acknowledged(
-    durability: str, impatient: None, caplog: pytest.LogCaptureFixture
+    durability: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     stage = Stage(durability)
     tries: list[int] = []
@@ -273,20 +248,17 @@ async def test_while_what_goes_with_a_commit_cannot_be_written_nothing_is_and_no
     assert stage.db.data == {b"1": b"", b"2": b""}
 
 
-async def test_any_failure_of_a_write_is_told_and_the_next_is_tried(impatient: None) -> None:
+async def test_any_failure_of_a_write_is_told_and_the_next_is_tried() -> None:
     """As that of a database that somebody has closed."""
     stage = Stage("os")
-    stage.db.error = RuntimeError("Database is closed")
-    peer = stage.peer()
-    stage.work(peer, b"1")
-    await peer.wait_until(lambda: peer.is_closed)
+    await cut_off(stage, RuntimeError("Database is closed"))
     stage.db.error = None
     await stage.committer.finish_all()
     assert stage.db.data == {b"1": b""}
 
 
 @pytest.mark.parametrize("durability", ("os", "fsync"))
-async def test_a_store_that_is_closed_is_not_opened_again(durability: str, impatient: None) -> None:
+async def test_a_store_that_is_closed_is_not_opened_again(durability: str) -> None:
     stage = Stage(durability)
     stage.db.error = FULL
     stage.store.put(b"1", b"")

@@ -56,8 +56,7 @@ def test_a_refusal_of_auth_on_register_is_answered_and_nothing_happens(
         *("auth_on_register", "on_register", "on_client_wakeup", "on_client_gone", "on_publish"),
         answers={"auth_on_register": no},
     )
-    watcher = house.client("w")
-    watcher.subscribe(("#", 0))
+    watcher = house.subscriber("w", ("#", 0))
     calls.clear()
     client = Client(house, anonymous=False)
     client.send(
@@ -88,8 +87,7 @@ def test_a_listener_for_anonymous_clients_does_not_ask(house: House) -> None:
 
 def test_without_a_hook_a_listener_that_is_not_for_anonymous_clients_lets_nobody_in() -> None:
     client = Client(House(), anonymous=False)
-    client.send(mqtt.connect_packet("c", username="u", password=b"p"))
-    client.expect(b"\x20\x02\x00\x05")
+    client.ask(mqtt.connect_packet("c", username="u", password=b"p"), b"\x20\x02\x00\x05")
     assert client.is_closed()
 
 
@@ -102,8 +100,7 @@ def test_the_will_is_authorised_at_connect(house: House) -> None:
 def test_a_forbidden_will_refuses_the_connect(house: House) -> None:
     listen(house, "auth_on_publish", answers={"auth_on_publish": refuse})
     client = Client(house)
-    client.send(mqtt.connect_packet("c", will=mqtt.Will("will", b"x")))
-    client.expect(b"\x20\x02\x00\x05")
+    client.ask(mqtt.connect_packet("c", will=mqtt.Will("will", b"x")), b"\x20\x02\x00\x05")
     assert client.is_closed()
 
 
@@ -111,8 +108,7 @@ def test_a_forbidden_will_refuses_the_connect(house: House) -> None:
 def test_a_connect_that_nobody_could_judge_is_told_to_come_again(hook: str, house: House) -> None:
     listen(house, hook, answers={hook: unavailable})
     client = Client(house, anonymous=hook != "auth_on_register")
-    client.send(mqtt.connect_packet("c", will=mqtt.Will("will", b"x")))
-    client.expect(b"\x20\x02\x00\x03")
+    client.ask(mqtt.connect_packet("c", will=mqtt.Will("will", b"x")), b"\x20\x02\x00\x03")
     assert client.is_closed()
 
 
@@ -148,8 +144,7 @@ def test_a_refused_publish_ends_a_3_1_1_connection_unanswered(qos: int) -> None:
         return None if message.topic == "will" else Refuse("no")
 
     house = House()
-    watcher = house.client("w")
-    watcher.subscribe(("#", 0))
+    watcher = house.subscriber("w", ("#", 0))
     publisher = house.client("p", will=mqtt.Will("will", b"x"))
     calls = listen(
         house, "auth_on_publish", "on_publish", answers={"auth_on_publish": all_but_the_will}
@@ -159,8 +154,7 @@ def test_a_refused_publish_ends_a_3_1_1_connection_unanswered(qos: int) -> None:
         mqtt.publish_packet("t", b"x", qos=qos, packet_id=pid, retain=True),
         mqtt.publish_packet("t", b"y"),
     )
-    publisher.expect()
-    assert publisher.is_closed()
+    publisher.expect_end()
     # What came behind it is not read, and the will is asked about when it is published.
     assert [(call[0], call[4]) for call in calls] == [
         ("auth_on_publish", "t"),
@@ -178,16 +172,14 @@ def test_a_refused_publish_ends_a_3_1_connection_if_the_options_say_so(
     publisher = house.client("p", level=LEVEL_3_1)
     listen(house, "auth_on_publish", answers={"auth_on_publish": refuse})
     publisher.send(mqtt.publish_packet("t", b"x", qos=qos, packet_id=1 if qos else None))
-    publisher.expect()
-    assert publisher.is_closed()
+    publisher.expect_end()
 
 
 @pytest.mark.parametrize(("qos", "answer"), ((0, b""), (1, b"\x40\x02\0\1"), (2, b"\x50\x02\0\1")))
 def test_a_refused_publish_of_mqtt_3_1_is_acknowledged_and_dropped(
     qos: int, answer: bytes, house: House
 ) -> None:
-    watcher = house.client("w")
-    watcher.subscribe(("#", 0))
+    watcher = house.subscriber("w", ("#", 0))
     publisher = house.client("p", level=3)
     calls = listen(house, "auth_on_publish", "on_publish", answers={"auth_on_publish": refuse})
     pid = 1 if qos else None
@@ -207,16 +199,14 @@ def test_a_publish_that_nobody_could_judge_is_not_acknowledged_and_comes_again(
     publisher = house.client("p", level=level)
     listen(house, "auth_on_publish", answers={"auth_on_publish": unavailable})
     publisher.send(mqtt.publish_packet("t", b"x", qos=qos, packet_id=1))
-    publisher.expect()
-    assert publisher.is_closed()
+    publisher.expect_end()
 
 
 @pytest.mark.parametrize("level", (3, 4))
 def test_a_qos_0_publish_that_nobody_could_judge_is_dropped_and_the_connection_stays(
     level: int, house: House
 ) -> None:
-    watcher = house.client("w")
-    watcher.subscribe(("#", 0))
+    watcher = house.subscriber("w", ("#", 0))
     publisher = house.client("p", level=level)
     listen(house, "auth_on_publish", answers={"auth_on_publish": unavailable})
     publisher.send(mqtt.publish_packet("t", b"x"))
@@ -272,8 +262,7 @@ def test_a_subscribe_that_nobody_could_judge_is_not_answered_and_comes_again(
     client = house.client("c", level=level)
     listen(house, "auth_on_subscribe", answers={"auth_on_subscribe": unavailable})
     client.send(mqtt.subscribe_packet(1, ("a", 1)))
-    client.expect()
-    assert client.is_closed()
+    client.expect_end()
 
 
 def test_an_mqtt_3_1_client_is_not_told_of_a_refused_subscription(house: House) -> None:
@@ -284,16 +273,25 @@ def test_an_mqtt_3_1_client_is_not_told_of_a_refused_subscription(house: House) 
     assert client.take() == []
 
 
-def test_auth_on_unsubscribe_is_asked_before_on_unsubscribe(house: House) -> None:
-    client = house.client("c", username="u")
-    client.subscribe(("a", 1), ("b", 0))
-    calls = listen(house, "auth_on_unsubscribe", "on_unsubscribe", "on_topic_unsubscribed")
-    client.unsubscribe("a", "b")
+def test_unsubscribing_is_asked_about_first_and_told_before_and_after(house: House) -> None:
+    client = house.subscriber("c", ("a", 1), ("b", 0), username="u")
+    there: list[bool] = []
+
+    def look(*_arguments: object) -> None:
+        there.append("a" in house.registry.subscribers["c"].subscriptions)
+
+    calls = listen(
+        house,
+        *("auth_on_unsubscribe", "on_unsubscribe", "on_topic_unsubscribed"),
+        answers={"on_unsubscribe": look, "on_topic_unsubscribed": look},
+    )
+    client.unsubscribe("a", "b", "c")
     assert calls == [
-        ("auth_on_unsubscribe", "u", "c", ["a", "b"]),
-        ("on_unsubscribe", "u", "c", ["a", "b"]),
-        ("on_topic_unsubscribed", "c", ["a", "b"]),
+        ("auth_on_unsubscribe", "u", "c", ["a", "b", "c"]),
+        ("on_unsubscribe", "u", "c", ["a", "b", "c"]),
+        ("on_topic_unsubscribed", "c", ["a", "b", "c"]),
     ]
+    assert there == [True, False]
     assert house.registry.subscribers["c"].subscriptions == {}
 
 
@@ -301,16 +299,14 @@ def test_auth_on_unsubscribe_is_asked_before_on_unsubscribe(house: House) -> Non
 def test_a_refused_unsubscribe_ends_the_connection_and_no_subscription(
     durable: House, answer: Callable[..., Refuse]
 ) -> None:
-    client = durable.client("c", clean=False)
-    client.subscribe(("a", 1))
+    client = durable.subscriber("c", ("a", 1), clean=False)
     calls = listen(
         durable,
         *("auth_on_unsubscribe", "on_unsubscribe"),
         answers={"auth_on_unsubscribe": answer},
     )
     client.send(mqtt.unsubscribe_packet(7, "a"))
-    client.expect()
-    assert client.is_closed()
+    client.expect_end()
     assert [call[0] for call in calls] == ["auth_on_unsubscribe"]
     assert set(durable.registry.subscribers["c"].subscriptions) == {"a"}
     assert durable.core.counters.mqtt_unsubscribe_error == 1
@@ -334,8 +330,7 @@ def test_an_unsubscribe_waits_for_a_verdict_that_is_still_to_come(
 
 
 def test_on_acked_tells_when_a_client_has_a_message_and_once(house: House) -> None:
-    client = house.client("c", username="u")
-    client.subscribe(("t", 2))
+    client = house.subscriber("c", ("t", 2), username="u")
     calls = listen(house, "on_acked")
     house.publish("t", b"0", 0)
     house.publish("t", b"1", 1)
@@ -393,27 +388,6 @@ def test_on_subscribe_comes_before_the_retained_messages(house: House) -> None:
     ]
 
 
-def test_unsubscribing_is_told_before_and_after(house: House) -> None:
-    client = house.client("c", username="u")
-    client.subscribe(("a", 0))
-    there: list[bool] = []
-
-    def look(*_arguments: object) -> None:
-        there.append("a" in house.registry.subscribers["c"].subscriptions)
-
-    calls = listen(
-        house,
-        *("on_unsubscribe", "on_topic_unsubscribed"),
-        answers={"on_unsubscribe": look, "on_topic_unsubscribed": look},
-    )
-    client.unsubscribe("a", "b")
-    assert calls == [
-        ("on_unsubscribe", "u", "c", ["a", "b"]),
-        ("on_topic_unsubscribed", "c", ["a", "b"]),
-    ]
-    assert there == [True, False]
-
-
 # --- delivery
 
 
@@ -451,8 +425,7 @@ def test_on_deliver_rewrites_what_is_sent_and_nothing_else(
 
 
 def test_on_deliver_is_asked_again_for_a_repeat_and_gets_the_original(durable: House) -> None:
-    client = durable.client("c", clean=False)
-    client.subscribe(("t", 1))
+    client = durable.subscriber("c", ("t", 1), clean=False)
     calls = listen(
         durable,
         "on_deliver",
@@ -516,8 +489,7 @@ def test_what_is_kept_back_leaves_the_window_and_the_store(tmp_path: Path) -> No
 
 def test_what_is_kept_back_when_it_is_repeated_is_in_flight_no_more(durable: House) -> None:
     durable.options.max_inflight_messages = 2
-    client = durable.client("c", clean=False)
-    client.subscribe(("t/+", 1))
+    client = durable.subscriber("c", ("t/+", 1), clean=False)
     for number in range(3):
         durable.publish(f"t/{number}", b"x", 1)
     client.lose()
@@ -547,8 +519,7 @@ def test_on_deliver_sees_bursts_message_by_message(house: House, client: Client)
 
 
 def test_on_offline_message_tells_what_is_kept_for_later(durable: House) -> None:
-    client = durable.client("c", clean=False)
-    client.subscribe(("t", 1))
+    client = durable.subscriber("c", ("t", 1), clean=False)
     calls = listen(durable, "on_offline_message")
     durable.publish("t", b"online", 1)
     client.lose()
@@ -559,8 +530,7 @@ def test_on_offline_message_tells_what_is_kept_for_later(durable: House) -> None
 
 def test_a_dropped_message_is_not_told_as_kept(durable: House) -> None:
     durable.options.max_offline_messages = 0
-    client = durable.client("c", clean=False)
-    client.subscribe(("t", 1))
+    client = durable.subscriber("c", ("t", 1), clean=False)
     client.lose()
     calls = listen(durable, "on_offline_message", "on_message_drop")
     durable.publish("t", b"x", 2)
@@ -597,8 +567,7 @@ def test_a_clean_session_is_gone_with_its_connection(
 
 
 def test_a_durable_session_goes_offline(durable: House) -> None:
-    client = durable.client("c", clean=False)
-    client.subscribe(("a", 0))
+    client = durable.subscriber("c", ("a", 0), clean=False)
     calls = listen(durable, "on_client_gone", "on_client_offline", "on_topic_unsubscribed")
     client.disconnect()
     assert calls == [("on_client_offline", "c")]
@@ -619,10 +588,8 @@ def test_on_session_expired(durable: House) -> None:
     output.close("bye")
     durable.settle()
     calls = listen(durable, "on_session_expired", "on_topic_unsubscribed", "on_client_gone")
-    durable.wall_clock.advance(9.9)
-    assert durable.registry.expire() == 0
-    durable.wall_clock.advance(0.1)
-    assert durable.registry.expire() == 1
+    assert durable.expired_after(9.9) == 0
+    assert durable.expired_after(0.1) == 1
     assert calls == [("on_topic_unsubscribed", "c", ["a"]), ("on_session_expired", "c")]
 
 

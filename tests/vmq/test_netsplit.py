@@ -52,8 +52,7 @@ def test_no_register_is_code_3_and_takes_nobody_over(house: House) -> None:
     house.core.cluster_is_split = True
     house.options.allow_register_during_netsplit = False
     second = Client(house)
-    second.send(mqtt.connect_packet("c"))
-    second.expect(b"\x20\x02\x00\x03")
+    second.ask(mqtt.connect_packet("c"), b"\x20\x02\x00\x03")
     assert second.is_closed()
     first.ping()
     house.core.cluster_is_split = False
@@ -62,8 +61,7 @@ def test_no_register_is_code_3_and_takes_nobody_over(house: House) -> None:
 
 def test_no_publish_drops_qos_0_and_ends_the_connection_at_1_and_2() -> None:
     house = split(publish=True)
-    watcher = house.client("w")
-    watcher.subscribe(("#", 2))
+    watcher = house.subscriber("w", ("#", 2))
     publisher = house.client("p")
     for retain in (False, True):
         publisher.send(*[mqtt.publish_packet("t", b"x", retain=retain)] * 3)
@@ -81,14 +79,11 @@ def test_no_publish_drops_qos_0_and_ends_the_connection_at_1_and_2() -> None:
 
 
 def test_what_was_taken_before_is_finished(house: House, client: Client) -> None:
-    client.send(mqtt.publish_packet("t", b"x", qos=2, packet_id=7))
-    client.expect(b"\x50\x02\x00\x07")
+    client.ask(mqtt.publish_packet("t", b"x", qos=2, packet_id=7), b"\x50\x02\x00\x07")
     house.core.cluster_is_split = True
     house.options.allow_publish_during_netsplit = False
-    client.send(mqtt.publish_packet("t", b"x", qos=2, packet_id=7, dup=True))
-    client.expect(b"\x50\x02\x00\x07")
-    client.send(b"\x62\x02\x00\x07")
-    client.expect(b"\x70\x02\x00\x07")
+    client.ask(mqtt.publish_packet("t", b"x", qos=2, packet_id=7, dup=True), b"\x50\x02\x00\x07")
+    client.ask(b"\x62\x02\x00\x07", b"\x70\x02\x00\x07")
 
 
 @pytest.mark.parametrize("with_hook", [False, True])
@@ -97,8 +92,7 @@ def test_a_will_is_lost(with_hook: bool) -> None:
     if with_hook:
         house.core.hooks.auth_on_publish = lambda *_: None
         house.core.hooks.resolve()
-    watcher = house.client("w")
-    watcher.subscribe(("#", 0))
+    watcher = house.subscriber("w", ("#", 0))
     house.client("p", will=mqtt.Will("will", b"x")).lose()
     assert watcher.take() == []
     assert house.core.counters.mqtt_publish_error == 1
@@ -120,11 +114,9 @@ def test_no_subscribe_is_the_failure_code() -> None:
 
 def test_no_unsubscribe_ends_the_connection() -> None:
     house = split(unsubscribe=True)
-    client = house.client("c")
-    client.subscribe(("a", 0))
+    client = house.subscriber("c", ("a", 0))
     client.send(mqtt.unsubscribe_packet(2, "a"))
-    client.expect()
-    assert client.is_closed()
+    client.expect_end()
     assert house.core.counters.mqtt_unsubscribe_error == 1
 
 
@@ -148,13 +140,11 @@ async def test_a_plugin_says_otherwise_for_a_session(tmp_path: Path) -> None:
         core = broker.registry().core
         core.cluster_is_split = True
         async with peer_of(broker) as peer:
-            peer.send(mqtt.connect_packet("nobody"))
-            await peer.expect(b"\x20\x02\x00\x03")
+            await peer.ask(mqtt.connect_packet("nobody"), b"\x20\x02\x00\x03")
         async with peer_of(broker) as bound, peer_of(broker) as free:
             await bound.connect("bound", username="bound")
             await free.connect("free", username="free")
-            free.send(mqtt.subscribe_packet(1, ("t", 0)))
-            await free.expect(b"\x90\x03\x00\x01\x00")
+            await free.ask(mqtt.subscribe_packet(1, ("t", 0)), b"\x90\x03\x00\x01\x00")
             bound.send(
                 mqtt.subscribe_packet(1, ("t", 0)),
                 mqtt.publish_packet("t", b"no"),
@@ -163,8 +153,7 @@ async def test_a_plugin_says_otherwise_for_a_session(tmp_path: Path) -> None:
             await bound.expect(b"\x90\x03\x00\x01\x80")
             await bound.expect(mqtt.PINGRESP_BYTES)
             broker.set_option("cluster.allow_publish_during_netsplit", "false")
-            free.send(mqtt.publish_packet("t", b"yes"))
-            await free.expect(mqtt.publish_packet("t", b"yes"))
+            await free.ask(mqtt.publish_packet("t", b"yes"), mqtt.publish_packet("t", b"yes"))
 
 
 async def test_the_broker_s_own_clients_go_on(tmp_path: Path) -> None:

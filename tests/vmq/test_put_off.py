@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import wire as mqtt
+from tests.support.present import present
 from tests.vmq.support import Client, House, stored_house
 from vmq.store.lines import is_end
 from vmq.store.store import Store
@@ -19,8 +20,7 @@ def entries(store: Store) -> list[bytes]:
 def reader_of(house: House, window: int = 20) -> Client:
     """A durable session that is there, and reads at QoS 1."""
     house.options.max_inflight_messages = window
-    client = house.client("reader", clean=False)
-    client.subscribe(("t", 1))
+    client = house.subscriber("reader", ("t", 1), clean=False)
     house.patient = True
     return client
 
@@ -36,8 +36,7 @@ def acks(client: Client) -> list[int]:
 def test_what_is_acknowledged_before_the_commit_is_never_written(durable: House) -> None:
     reader = reader_of(durable)
     writer = durable.client("writer")
-    store = durable.store
-    assert store is not None
+    store = present(durable.store)
     for number in range(1, 4):
         send(writer, number)
     packets = reader.take()
@@ -92,8 +91,7 @@ def test_what_has_an_entry_is_not_sent_before_that_says_so(durable: House) -> No
     for number in (1, 2, 3):
         send(writer, number, b"%d" % number)
     durable.commit()
-    store = durable.store
-    assert store is not None
+    store = present(durable.store)
     assert sorted(entries(store)) == [b"i", b"q", b"q"]
     reader.send(mqtt.puback_packet(reader.take()[0].packet_id))
     assert reader.take() == []
@@ -137,8 +135,7 @@ def test_a_session_that_ends_leaves_nothing(durable: House) -> None:
     session = reader.queue.session
     reader.lose()
     durable.client().send(mqtt.connect_packet("reader"))
-    store = durable.store
-    assert store is not None
+    store = present(durable.store)
     assert session in durable.purged
     while store.purge_step(session, 2):
         durable.commit()
@@ -152,8 +149,7 @@ def test_a_message_for_many_has_one_record(durable: House) -> None:
     for each in readers:
         each.subscribe(("t", 1))
     durable.patient = True
-    store = durable.store
-    assert store is not None
+    store = present(durable.store)
     durable.publish("t", b"x", 1)
     durable.core.outbox.flush()
     for each in readers[:2]:

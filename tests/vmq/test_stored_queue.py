@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.wire import PUBLISH, PUBREL, puback_packet, pubcomp_packet, pubrec_packet
-from tests.vmq.support import acknowledge, split_packets
+from tests.support import wire as mqtt
+from tests.vmq.support import acknowledge
 from tests.vmq.test_store_model import check_sizes, commit
 from vmq.core.context import Core, CoreOptions
 from vmq.core.output import Output
@@ -77,8 +77,8 @@ class Line:
         buffer = bytearray(b"".join(self.output.pieces or ()))
         self.output.pieces = None
         taken = []
-        for packet in split_packets(buffer):
-            payload = packet.payload if packet.type == PUBLISH else b""
+        for packet in mqtt.split_packets(buffer):
+            payload = packet.payload if packet.type == mqtt.PUBLISH else b""
             taken.append((packet.type, packet.dup, packet.packet_id, payload))
         assert not buffer
         return taken
@@ -134,7 +134,7 @@ class Model:
         while self.waiting and self.fits(self.waiting[end][0]):
             payload, qos = self.waiting.pop(end)
             kind, dup, packet_id, found = taken[count]
-            assert (kind, dup, found) == (PUBLISH, False, payload)
+            assert (kind, dup, found) == (mqtt.PUBLISH, False, payload)
             assert packet_id not in {each.packet_id for each in self.inflight}
             self.inflight.append(Sent(payload, qos, packet_id))
             count += 1
@@ -150,13 +150,13 @@ class Model:
         repeated, rest = taken[:count], taken[count:]
         for is_released in (False, True):
             wanted = [
-                (PUBREL, False, each.packet_id, b"")
+                (mqtt.PUBREL, False, each.packet_id, b"")
                 if is_released
-                else (PUBLISH, True, each.packet_id, each.payload)
+                else (mqtt.PUBLISH, True, each.packet_id, each.payload)
                 for each in self.inflight
                 if each.released is is_released
             ]
-            assert [each for each in repeated if (each[0] == PUBREL) is is_released] == wanted
+            assert [each for each in repeated if (each[0] == mqtt.PUBREL) is is_released] == wanted
         self.send(rest)
 
 
@@ -200,15 +200,15 @@ class Play:
         index = 0 if self.rng.random() < 0.7 else self.rng.randrange(len(self.model.inflight))
         each = self.model.inflight[index]
         if each.qos == 1:
-            acknowledge(queue, puback_packet(each.packet_id))
+            acknowledge(queue, mqtt.puback_packet(each.packet_id))
         elif each.released:
-            acknowledge(queue, pubcomp_packet(each.packet_id))
+            acknowledge(queue, mqtt.pubcomp_packet(each.packet_id))
         else:
-            acknowledge(queue, pubrec_packet(each.packet_id))
+            acknowledge(queue, mqtt.pubrec_packet(each.packet_id))
             each.released = True
             self.model.inflight.append(self.model.inflight.pop(index))
             self.line.settle()
-            assert self.line.take() == [(PUBREL, False, each.packet_id, b"")]
+            assert self.line.take() == [(mqtt.PUBREL, False, each.packet_id, b"")]
             return
         del self.model.inflight[index]
         self.line.settle()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.test_link import KEY, LOOPBACK, End
+from tests.cluster.test_link import KEY, LOOPBACK, End, begun
 from vmq_cluster.addresses import generate_key
 from vmq_cluster.errors import ClusterError
 from vmq_cluster.link import Link
@@ -78,10 +78,7 @@ async def test_a_path_that_is_in_use_is_an_error_and_one_that_is_left_over_is_no
     ends.append(other)
     with pytest.raises(ClusterError, match=r"cannot listen at .*in use"):
         await other.link.start(f"ipc://{path}")
-    one = End("one")
-    ends.append(one)
-    await one.link.start(LOOPBACK)
-    one.link.set_members({"inside": f"ipc://{path}"})
+    one = await begun(ends, "one", inside=f"ipc://{path}")
     one.link.send("inside", one.frame())
     assert (await ends[0].hears()).sender == "one"
 

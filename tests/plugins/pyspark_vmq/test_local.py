@@ -26,6 +26,7 @@ from pyspark_vmq.planning import Range
 from pyspark_vmq.reading import read_range
 from pyspark_vmq.schema import COLUMNS
 
+from tests.support.present import present
 from tests.vmq.streams.flight_support import FACES, Running, act, code_of, serving
 from tests.vmq.streams.support import make, options, put, row
 from vmq.streams import far
@@ -436,13 +437,10 @@ def test_a_flipped_bit_is_found_wherever_it_is_and_named_by_the_broker(
     """In the second batch of the second segment: the rows before it come."""
     path = partition.sealed[1].path
     raw = path.read_bytes()
-    spot = locate(partition, 10).spot
-    assert spot is not None
+    spot = present(locate(partition, 10).spot)
     whole = memoryview(raw)
-    first = local.frame_at(whole, spot.position, 10, 0)
-    assert first is not None
-    second = local.frame_at(whole, first.limit, 15, 0)
-    assert second is not None
+    first = present(local.frame_at(whole, spot.position, 10, 0))
+    second = present(local.frame_at(whole, first.limit, 15, 0))
     for position in range(second.position, second.limit, 37):
         raw_now = bytearray(raw)
         raw_now[position] ^= 4

@@ -206,7 +206,5 @@ def test_where_mosquitto_decides_otherwise(tmp_path: Path) -> None:
         for each in (client, other, third):
             each.close()
         # MQTT 3.1.1: a refused PUBLISH is acknowledged.
-        with Wire.connect_tcp(("127.0.0.1", port)) as wire:
-            wire.connect("old", username="bob", password="x")
-            wire.send(publish_packet("other", b"", qos=1, packet_id=7))
-            assert wire.expect(PUBACK).packet_id == 7
+        with Wire.connected(("127.0.0.1", port), "old", username="bob", password="x") as wire:
+            assert wire.ask(publish_packet("other", b"", qos=1, packet_id=7), PUBACK).packet_id == 7

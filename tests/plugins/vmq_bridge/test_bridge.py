@@ -11,6 +11,7 @@ import pytest
 from vmq_bridge import BridgePlugin
 
 from tests.plugins.vmq_bridge.far import Mosquitto, link, mosquitto
+from tests.support.until import until
 from vmq import Broker
 from vmq.broker import StartError
 from vmq.config.load import load
@@ -90,12 +91,6 @@ def count(broker: Any, what: str) -> int:
     raise AssertionError(name)
 
 
-async def wait_for(condition: Any) -> None:
-    async with asyncio.timeout(TIMEOUT):
-        while not condition():  # noqa: ASYNC110 - nothing tells
-            await asyncio.sleep(0.01)
-
-
 async def test_messages_go_out_and_come_in_under_their_names(tmp_path: Path) -> None:
     out = {"pattern": "#", "qos": 1, "local_prefix": "up/", "remote_prefix": "site/"}
     back = {"pattern": "+/set", "direction": "in", "qos": 2, "local_prefix": "down/"}
@@ -112,7 +107,7 @@ async def test_messages_go_out_and_come_in_under_their_names(tmp_path: Path) -> 
         for qos in (0, 1, 2):
             await there.publish("lamp/set", b"%d" % qos, qos=qos)
         assert await receive(here, 3) == [("down/lamp/set", b"%d" % qos) for qos in (0, 1, 2)]
-        await wait_for(lambda: (count(broker, "out"), count(broker, "in")) == (1, 3))
+        await until(lambda: (count(broker, "out"), count(broker, "in")) == (1, 3))
 
 
 async def test_what_came_over_the_bridge_does_not_go_back(tmp_path: Path) -> None:
@@ -134,7 +129,7 @@ async def test_what_came_over_the_bridge_does_not_go_back(tmp_path: Path) -> Non
         assert await receive(there.messages, 2) == [("a", b"theirs"), ("end", b"")]
         assert await receive(here) == [("end", b"")]
         # What goes out counts once the far side has acknowledged it.
-        await wait_for(lambda: (count(broker, "out"), count(broker, "in")) == (2, 1))
+        await until(lambda: (count(broker, "out"), count(broker, "in")) == (2, 1))
 
 
 async def test_retained_stays_retained_in_both_directions(tmp_path: Path) -> None:
@@ -150,7 +145,7 @@ async def test_retained_stays_retained_in_both_directions(tmp_path: Path) -> Non
             await broker.publish("o/quick", b"5", qos=0, retain=True)
             await broker.publish("o/plain", b"6", qos=1)
             await receive(there.messages, 3)
-            await wait_for(lambda: count(broker, "in") == 3)
+            await until(lambda: count(broker, "in") == 3)
             async with broker.subscribe("i/#", qos=1) as here:
                 assert sorted(await receive(here, 2)) == [("i/after", b"2"), ("i/before", b"1")]
             async with client(far) as late:
@@ -199,7 +194,7 @@ async def test_no_message_is_lost_when_the_far_broker_restarts(tmp_path: Path) -
         async with client(far, "there", clean=False) as there:
             await there.subscribe("o/#", qos=1)
         await broker.publish("o/1", b"", qos=1)
-        await wait_for(lambda: count(broker, "out") == 1)
+        await until(lambda: count(broker, "out") == 1)
         await far.wait_log("Sending SUBACK to us")
         async with client(far) as other, broker.subscribe("i/#", qos=1) as here:
             await other.publish("i/1", b"", qos=1)
@@ -227,7 +222,7 @@ async def test_what_waits_outlives_a_restart_of_our_broker(tmp_path: Path) -> No
                     await broker.publish(f"o/{number}", payload, qos=1, retain=number == 7)
             await wire.open()
             async with bridged(tmp_path, section) as broker:
-                await wait_for(lambda: count(broker, "out") == 100)
+                await until(lambda: count(broker, "out") == 100)
         async with client(far, "there", clean=False) as there:
             got = [topic for topic, _ in await receive(there.messages, 100)]
             assert got == [f"o/{number}" for number in range(100)]
@@ -277,7 +272,7 @@ async def test_a_full_disk_queue_drops_and_counts(tmp_path: Path) -> None:
                 await broker.publish(f"o/{number}", b"", qos=1)
             assert count(broker, "dropped") == 15
             await wire.open()
-            await wait_for(lambda: count(broker, "out") == 10)
+            await until(lambda: count(broker, "out") == 10)
 
 
 async def test_what_our_broker_does_not_take_is_dropped_and_the_rest_goes_on(
@@ -295,7 +290,7 @@ async def test_what_our_broker_does_not_take_is_dropped_and_the_rest_goes_on(
         await there.publish("long", b"x" * (LONGEST + 1), qos=1)
         await there.publish("fine", b"", qos=1)
         assert await receive(here) == [("fine", b"")]
-        await wait_for(lambda: count(broker, "dropped") == 2)
+        await until(lambda: count(broker, "dropped") == 2)
         assert count(broker, "reconnects") == 0
 
 
@@ -310,8 +305,8 @@ async def test_two_of_us(tmp_path: Path) -> None:
             broker.subscribe("#", qos=2) as ours,
             there.subscribe("#", qos=2) as theirs,
         ):
-            await wait_for(lambda: "us" in there.registry("").subscribers)
-            await wait_for(lambda: there.registry("").subscribers["us"].subscriptions)
+            await until(lambda: "us" in there.registry("").subscribers)
+            await until(lambda: there.registry("").subscribers["us"].subscriptions)
             await broker.publish("a", b"1", qos=2, retain=True)
             assert await receive(theirs) == [("a", b"1")]
             await there.publish("b", b"2", qos=1, retain=True)
@@ -334,8 +329,8 @@ async def test_a_bridge_of_mosquitto_is_no_echo(tmp_path: Path) -> None:
             client(far) as there,
             broker.subscribe("#", qos=1) as here,
         ):
-            await wait_for(lambda: "them" in broker.registry("").subscribers)
-            await wait_for(lambda: broker.registry("").subscribers["them"].subscriptions)
+            await until(lambda: "them" in broker.registry("").subscribers)
+            await until(lambda: broker.registry("").subscribers["them"].subscriptions)
             await there.subscribe("#", qos=1)
             await there.publish("a", b"1", qos=1)
             assert await receive(here) == [("a", b"1")]

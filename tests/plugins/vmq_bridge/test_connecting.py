@@ -55,8 +55,8 @@ async def heard_line(heard: asyncio.Queue[str], text: str) -> str:
 
 
 @asynccontextmanager
-async def far_broker(serve: Serve) -> AsyncIterator[int]:
-    """A scripted far broker; yields its port."""
+async def far_broker(serve: Serve) -> AsyncIterator[str]:
+    """A scripted far broker; yields its address."""
     tasks: set[asyncio.Task[Any]] = set()
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -73,7 +73,7 @@ async def far_broker(serve: Serve) -> AsyncIterator[int]:
 
     server = await asyncio.start_server(handle, "127.0.0.1", 0)
     try:
-        yield server.sockets[0].getsockname()[1]
+        yield f"mqtt://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     finally:
         server.close()
         for task in list(tasks):
@@ -162,8 +162,8 @@ async def test_a_far_broker_that_knows_no_bridges_gets_a_plain_client(
         writer.write(b"\x20\x02\x00\x00")
         await reader.read()
 
-    async with far_broker(serve) as port, FakeBroker(tmp_path) as broker:
-        await BridgePlugin().start(broker, config(f"mqtt://127.0.0.1:{port}"))
+    async with far_broker(serve) as url, FakeBroker(tmp_path) as broker:
+        await BridgePlugin().start(broker, config(url))
         await heard_line(heard, "connected")
         assert levels == [0x84, 4]
 
@@ -179,8 +179,8 @@ async def test_a_far_broker_that_is_away_behind_a_proxy_is_no_broker_that_knows_
             writer.write(b"\x20\x02\x00\x00")
             await reader.read()
 
-    async with far_broker(serve) as port, FakeBroker(tmp_path) as broker:
-        await BridgePlugin().start(broker, config(f"mqtt://127.0.0.1:{port}"))
+    async with far_broker(serve) as url, FakeBroker(tmp_path) as broker:
+        await BridgePlugin().start(broker, config(url))
         line = await heard_line(heard, "no connection")
         assert "closed the connection before CONNACK (try_private = false may help)" in line
         await heard_line(heard, "connected")
@@ -216,8 +216,8 @@ async def test_rubbish_ends_the_connection_and_is_told(
         writer.write(rest)
         await reader.read()
 
-    async with far_broker(serve) as port, FakeBroker(tmp_path) as broker:
-        section = config(f"mqtt://127.0.0.1:{port}", max_packet_size=1024)
+    async with far_broker(serve) as url, FakeBroker(tmp_path) as broker:
+        section = config(url, max_packet_size=1024)
         await BridgePlugin().start(broker, section)
         await heard_line(heard, problem)
         async with asyncio.timeout(TIMEOUT):  # it goes on trying
@@ -230,8 +230,8 @@ async def test_a_silent_far_broker_is_left(tmp_path: Path, heard: asyncio.Queue[
         await accept(reader, writer)
         await reader.read()
 
-    async with far_broker(serve) as port, FakeBroker(tmp_path) as broker:
-        await BridgePlugin().start(broker, config(f"mqtt://127.0.0.1:{port}", keepalive=1))
+    async with far_broker(serve) as url, FakeBroker(tmp_path) as broker:
+        await BridgePlugin().start(broker, config(url, keepalive=1))
         await heard_line(heard, "it has been silent for 1 s")
 
 
@@ -254,8 +254,8 @@ async def test_a_stalled_far_broker_keeps_no_connection(
             is_back.set()
             await reader.read()
 
-    async with far_broker(serve) as port, FakeBroker(tmp_path) as broker:
-        await BridgePlugin().start(broker, config(f"mqtt://127.0.0.1:{port}", keepalive=1))
+    async with far_broker(serve) as url, FakeBroker(tmp_path) as broker:
+        await BridgePlugin().start(broker, config(url, keepalive=1))
         await heard_line(heard, "connected")
         for _ in range(20):  # more than the system keeps for a connection
             broker.bridges[OURS].deliver(Message("o/1", bytes(1 << 20), 1))
@@ -280,8 +280,8 @@ async def test_nothing_is_acknowledged_before_our_broker_has_it(
             await taking.wait()
             await super().publish(*arguments, **options)
 
-    async with far_broker(serve) as port, SlowBroker(tmp_path) as broker:
-        await BridgePlugin().start(broker, config(f"mqtt://127.0.0.1:{port}"))
+    async with far_broker(serve) as url, SlowBroker(tmp_path) as broker:
+        await BridgePlugin().start(broker, config(url))
         await heard_line(heard, "connected")
         broker.bridges[OURS].deliver(Message("o/1", b"y", 1))
         async with asyncio.timeout(TIMEOUT):

@@ -23,6 +23,7 @@ from vmq_spark.pipeline import Pipeline, find
 from vmq_spark.settings import Settings
 
 from tests.spark.support import executors_environment
+from tests.support.present import present
 from tests.vmq.streams.flight_support import Running
 from vmq.config.streams import StreamOptions
 from vmq.streams.flight.service import StreamServer
@@ -54,8 +55,7 @@ def driver(
     given = connection or {"server": "grpc://127.0.0.1:1"}
     settings = settings_of(folder, source, given) | {"options": options or {}, "is_new": is_new}
     with started(folder, settings) as process:
-        assert process.stdout is not None
-        output = process.stdout.read()
+        output = present(process.stdout).read()
         return process.wait(60), output
 
 
@@ -184,8 +184,7 @@ def test_a_stop_does_not_wait_for_a_broker_that_is_away(tmp_path: Path) -> None:
         away = {"server": f"grpc://127.0.0.1:{silent.getsockname()[1]}"}
         with started(tmp_path, settings_of(tmp_path, find("sensors"), away)) as process:
             asking, _ = silent.accept()
-            assert process.stdin is not None
-            process.stdin.close()
+            present(process.stdin).close()
             assert process.wait(60) == 0  # who hangs is killed
             asking.close()
 

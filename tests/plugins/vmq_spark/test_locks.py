@@ -7,11 +7,12 @@ from pathlib import Path
 
 from vmq_spark.locks import is_locked, take_lock
 
+from tests.support.present import present
+
 
 def test_a_folder_is_taken_once(tmp_path: Path) -> None:
     assert not is_locked(tmp_path)
-    lock = take_lock(tmp_path)
-    assert lock is not None
+    lock = present(take_lock(tmp_path))
     assert is_locked(tmp_path)
     assert take_lock(tmp_path) is None
     os.close(lock)
@@ -19,8 +20,7 @@ def test_a_folder_is_taken_once(tmp_path: Path) -> None:
 
 
 def test_a_child_holds_what_it_inherited(tmp_path: Path) -> None:
-    lock = take_lock(tmp_path)
-    assert lock is not None
+    lock = present(take_lock(tmp_path))
     child = subprocess.Popen(
         [sys.executable, "-c", "input()"],
         stdin=subprocess.PIPE,

@@ -12,8 +12,7 @@ from vmq.config.text import toml_value
 
 
 async def test_a_limit_changes_at_once(node: Broker) -> None:
-    me = Peer(node.registry(), "me")
-    me.subscribe(("t", 1))
+    me = Peer(node.registry(), "me", ("t", 1))
     changed = set_option(node, "queue.max_inflight_messages", "2")
     assert (changed.before, changed.value) == (20, 2)
     assert node.config.queue.max_inflight_messages == 2

@@ -27,8 +27,7 @@ def fill(node: Broker, count: int, qos: int = 1, start: int = 0) -> None:
 
 
 async def test_a_queue_of_an_absent_client_is_in_the_store(node: Broker) -> None:
-    me = Peer(node.registry(), "me", clean=False)
-    me.subscribe(("t", 1))
+    me = Peer(node.registry(), "me", ("t", 1), clean=False)
     me.leave()
     fill(node, 3)
     for _ in range(2):  # the first look consumes nothing
@@ -37,8 +36,7 @@ async def test_a_queue_of_an_absent_client_is_in_the_store(node: Broker) -> None
 
 
 async def test_the_order_is_that_of_leaving(node: Broker) -> None:
-    me = Peer(node.registry(), "me", clean=False)
-    me.subscribe(("t", 2))
+    me = Peer(node.registry(), "me", ("t", 2), clean=False)
     fill(node, 22, qos=1)
     me.acknowledge(1)
     found = await contents(node, "me")
@@ -65,8 +63,7 @@ async def test_the_order_is_that_of_leaving(node: Broker) -> None:
 async def test_newest_first_is_shown_newest_first(config: Config) -> None:
     queue = QueueOptions(queue_type="lifo", max_inflight_messages=1)
     async with Broker(replace(config, queue=queue)) as node:
-        me = Peer(node.registry(), "me", clean=False)
-        me.subscribe(("t", 1))
+        me = Peer(node.registry(), "me", ("t", 1), clean=False)
         fill(node, 4)
         expected = [("inflight", "0"), ("waiting", "3"), ("waiting", "2"), ("waiting", "1")]
         assert await contents(node, "me") == expected
@@ -79,8 +76,7 @@ async def test_memory_and_store_make_one_list(config: Config) -> None:
     # A connected client has the first 1,000 in memory, the rest in the store.
     queue = QueueOptions(max_online_messages=-1)
     async with Broker(replace(config, queue=queue)) as node:
-        me = Peer(node.registry(), "me", clean=False)
-        me.subscribe(("t", 1))
+        Peer(node.registry(), "me", ("t", 1), clean=False)
         fill(node, 1300)
         found = await contents(node, "me")
         assert [payload for _, payload in found] == [str(each) for each in range(1300)]
@@ -90,8 +86,7 @@ async def test_memory_and_store_make_one_list(config: Config) -> None:
 async def test_quick_and_retained_messages_are_shown(node: Broker) -> None:
     publisher = Peer(node.registry(), "publisher")
     publisher.publish("r/1", b"kept", retain=True)
-    me = Peer(node.registry(), "me")
-    me.subscribe(("t", 0))
+    me = Peer(node.registry(), "me", ("t", 0))
     me.block()
     publisher.publish("t", b"quick")
     me.subscribe(("r/#", 0))
@@ -104,8 +99,7 @@ async def test_quick_and_retained_messages_are_shown(node: Broker) -> None:
 
 async def test_after_a_restart_the_store_is_shown(config: Config) -> None:
     async with Broker(config) as node:
-        me = Peer(node.registry(), "me", clean=False)
-        me.subscribe(("t", 1))
+        me = Peer(node.registry(), "me", ("t", 1), clean=False)
         fill(node, 25)
         before = [payload for _, payload in await contents(node, "me")]
         me.leave()
@@ -130,8 +124,7 @@ async def test_after_a_restart_the_store_is_shown(config: Config) -> None:
 async def test_payloads_are_text_or_hex(
     node: Broker, payload: bytes, limit: int, shown: tuple[str, str, bool]
 ) -> None:
-    me = Peer(node.registry(), "me", clean=False)
-    me.subscribe(("t", 1))
+    me = Peer(node.registry(), "me", ("t", 1), clean=False)
     me.publish("t", payload, qos=1)
     row = (await peek(node, "me", ALL, limit).rows())[0]
     assert (row.payload, row.encoding, row.truncated) == shown
@@ -141,8 +134,7 @@ async def test_payloads_are_text_or_hex(
 async def test_a_purge_drops_what_waits_and_keeps_what_was_sent(node: Broker) -> None:
     dropped: list[str] = []
     node.hooks.on_message_drop = lambda _client, _message, reason: dropped.append(reason)
-    me = Peer(node.registry(), "me", clean=False)
-    me.subscribe(("t", 1))
+    me = Peer(node.registry(), "me", ("t", 1), clean=False)
     fill(node, 30)
     done = await purge(node, "me")
     assert done.purged == 10
@@ -162,8 +154,7 @@ async def test_a_long_purge_takes_steps_and_spares_what_comes_meanwhile(
 ) -> None:
     queue = QueueOptions(max_offline_messages=-1, max_online_messages=-1, max_inflight_messages=1)
     async with Broker(replace(config, queue=queue)) as node:
-        me = Peer(node.registry(), "me", clean=False)
-        me.subscribe(("t", 1))
+        me = Peer(node.registry(), "me", ("t", 1), clean=False)
         count = 3 * SLICE
         if not is_there:
             me.leave()
@@ -195,8 +186,7 @@ def before_each_step(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -
 
 async def test_a_purged_store_stays_empty(config: Config) -> None:
     async with Broker(config) as node:
-        me = Peer(node.registry(), "me", clean=False)
-        me.subscribe(("t", 1))
+        me = Peer(node.registry(), "me", ("t", 1), clean=False)
         me.leave()
         fill(node, 50)
         assert (await purge(node, "me")).purged == 50

@@ -94,8 +94,7 @@ async def test_delete_reaches_the_store(config: Config) -> None:
         for number in range(SLICE + 10):
             peer.publish(f"a/{number}", retain=True)
         peer.publish("b", retain=True)
-        watcher = Peer(node.registry(), "watcher")
-        watcher.subscribe(("a/0", 0))
+        watcher = Peer(node.registry(), "watcher", ("a/0", 0))
         watcher.received.clear()
         assert (await delete_retained(node, "a/#")).deleted == SLICE + 10
         assert not watcher.received

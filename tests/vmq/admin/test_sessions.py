@@ -21,10 +21,8 @@ from vmq.broker import Broker
 
 
 async def test_rows_of_connected_and_absent_clients(node: Broker) -> None:
-    here = Peer(node.registry(), "here", username="bob")
-    here.subscribe(("a/#", 1), ("b", 0))
-    away = Peer(node.registry(), "away", clean=False)
-    away.subscribe(("a/1", 1))
+    here = Peer(node.registry(), "here", ("a/#", 1), ("b", 0), username="bob")
+    away = Peer(node.registry(), "away", ("a/1", 1), clean=False)
     away.leave()
     here.publish("a/1", qos=1)
 
@@ -48,8 +46,7 @@ async def test_rows_of_connected_and_absent_clients(node: Broker) -> None:
 
 async def test_filters_and_orders(node: Broker) -> None:
     for name in ("dev-1", "dev-2", "gate"):
-        peer = Peer(node.registry(), name, clean=False)
-        peer.subscribe(("t", 1))
+        peer = Peer(node.registry(), name, ("t", 1), clean=False)
         if name != "dev-1":
             peer.leave()
     Peer(node.registry(), "publisher").publish("t", qos=1)
@@ -72,8 +69,7 @@ async def test_a_session_that_ends_during_a_listing_is_left_out(node: Broker) ->
 
 
 async def test_show_lists_subscriptions(node: Broker) -> None:
-    peer = Peer(node.registry(), "me")
-    peer.subscribe(("b/+", 2), ("$share/g/a", 1))
+    Peer(node.registry(), "me", ("b/+", 2), ("$share/g/a", 1))
     shown = await show_session(node, "me")
     assert [(each.filter, each.qos) for each in shown.filters] == [("$share/g/a", 1), ("b/+", 2)]
     assert shown.subscriptions == 2
@@ -95,8 +91,7 @@ async def test_disconnect_keeps_a_durable_session(node: Broker) -> None:
 
 
 async def test_cleanup_ends_a_connected_session_for_good(node: Broker) -> None:
-    peer = Peer(node.registry(), "me", clean=False)
-    peer.subscribe(("t", 1))
+    peer = Peer(node.registry(), "me", ("t", 1), clean=False)
     assert (await disconnect(node, "me", cleanup=True)).session_ended
     assert not peer.is_open
     assert not node.registry().trie.match("t")
@@ -107,8 +102,7 @@ async def test_cleanup_ends_a_connected_session_for_good(node: Broker) -> None:
 async def test_unsubscribe_is_for_that_filter_only(node: Broker) -> None:
     told: list[tuple[SubscriberId, list[str]]] = []
     node.hooks.on_topic_unsubscribed = lambda client, filters: told.append((client, filters))
-    me = Peer(node.registry(), "me")
-    me.subscribe(("a", 0), ("b", 0))
+    me = Peer(node.registry(), "me", ("a", 0), ("b", 0))
     await unsubscribe(node, "me", "a")
     me.received.clear()
     me.publish("a", b"no")

@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.support.peer import Peer
+from tests.support.present import present
 from vmq.admin.errors import AdminError
 from vmq.admin.listing import Selection
 from vmq.admin.queues import peek
@@ -115,8 +116,7 @@ async def test_nothing_changes(node: Broker) -> None:
     routes = dict(registry.routes.young)
     received = [bytes(peer.received) for peer in peers]
     queues = [each.queue.waiting() for each in registry.subscribers.values()]
-    store = registry.core.store
-    assert store is not None
+    store = present(registry.core.store)
     writes = store.writes
 
     assert (await ask(node, qos=1, retain=True, size=10)).arrives
@@ -133,8 +133,7 @@ async def test_reasons_of_the_queue(config: Config) -> None:
     queue = QueueOptions(max_inflight_messages=1, max_online_messages=2, max_offline_messages=1)
     async with Broker(replace(config, queue=queue)) as node:
         pub = Peer(node.registry(), "pub")
-        me = Peer(node.registry(), "me", clean=False)
-        me.subscribe(("t/+", 1))
+        me = Peer(node.registry(), "me", ("t/+", 1), clean=False)
 
         async def outcome(qos: int = 1) -> tuple[str, str]:
             found = (await ask(node, qos=qos)).recipients[0]
@@ -186,8 +185,7 @@ async def test_limits(config: Config) -> None:
     limits = LimitOptions(max_message_size=10, topic_max_depth=3, max_retained_messages=1)
     session = SessionOptions(max_packet_size=100)
     async with Broker(replace(config, limits=limits, session=session)) as node:
-        pub = Peer(node.registry(), "pub")
-        pub.subscribe(("#", 0))
+        pub = Peer(node.registry(), "pub", ("#", 0))
         assert (await ask(node, size=10)).arrives
         said = await ask(node, size=11)
         assert not said.arrives
@@ -215,8 +213,7 @@ async def test_the_size_of_a_packet_is_what_the_session_measures(
     # QoS 1 on "t/a": a fixed header of two bytes, two of length, three of topic, two of packet id.
     session = SessionOptions(max_packet_size=limit)
     async with Broker(replace(config, session=session)) as node:
-        pub = Peer(node.registry(), "pub")
-        pub.subscribe(("#", 0))
+        pub = Peer(node.registry(), "pub", ("#", 0))
         said = await ask(node, qos=1, size=size)
         pub.publish("t/a", b"x" * size, qos=1)
         assert pub.is_open is not ends
@@ -225,8 +222,7 @@ async def test_the_size_of_a_packet_is_what_the_session_measures(
 
 @pytest.mark.parametrize("topic", ["", "a/#", "a/+", "a\0b", "x" * 70_000])
 async def test_a_bad_topic_goes_nowhere(node: Broker, topic: str) -> None:
-    pub = Peer(node.registry(), "pub")
-    pub.subscribe(("#", 0))
+    Peer(node.registry(), "pub", ("#", 0))
     said = await ask(node, topic)
     assert step(said, "topic")[0] == "stop"
     assert not said.arrives
@@ -247,8 +243,7 @@ async def test_retained_effects(node: Broker) -> None:
 
 async def test_one_copy_by_the_best_subscription(node: Broker) -> None:
     Peer(node.registry(), "pub")
-    me = Peer(node.registry(), "me")
-    me.subscribe(("t/+", 0), ("t/a", 2))
+    Peer(node.registry(), "me", ("t/+", 0), ("t/a", 2))
     found = {each.filter: each for each in (await ask(node, qos=1)).recipients}
     assert (found["t/a"].outcome, found["t/a"].qos) == ("sent", 1)
     assert found["t/+"].outcome == "passed over"
@@ -303,8 +298,7 @@ async def test_hooks_are_named(node: Broker) -> None:
 
 async def test_a_store_that_fails_is_told(node: Broker) -> None:
     Peer(node.registry(), "pub")
-    store = node.registry().core.store
-    assert store is not None
+    store = present(node.registry().core.store)
     store.failing = True
     said = "the store cannot write: what had to be stored is refused"
     assert step(await ask(node, qos=1), "store")[1] == said

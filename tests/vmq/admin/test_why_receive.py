@@ -38,8 +38,7 @@ async def test_who_has_no_subscription_that_matches(node: Broker) -> None:
     assert "none of its 3 subscription(s) matches $SYS/x" in said
     assert "[MQTT-4.7.2-1]" in said
     me.connection.close("gone")
-    other = Peer(node.registry(), "me")
-    other.subscribe(("T/A", 0), ("x/+", 0))
+    Peer(node.registry(), "me", ("T/A", 0), ("x/+", 0))
     found = await ask(node)
     assert "T/A would, but for the case of letters or a / at the end" in found.verdict
     assert found.remedy == "a subscription to t/a"
@@ -100,8 +99,7 @@ async def test_rights_on_both_sides(config: Config) -> None:
 
 
 async def test_nothing_of_a_bridge_comes_back_to_it(node: Broker) -> None:
-    me = Peer(node.registry(), "me")
-    me.subscribe(("t/a", 1))
+    Peer(node.registry(), "me", ("t/a", 1))
     node.registry().subscribers["me"].queue.bridge = True
     assert (await ask(node)).receives
     assert "it is a bridge" in (await ask(node, publisher="me")).verdict

@@ -29,6 +29,11 @@ class Finished(NamedTuple):
     out: bytes
     err: str
 
+    def tells(self, code: int, text: str) -> None:
+        """It ended with this code, and this is among what it says of that."""
+        assert self.code == code
+        assert text in self.err
+
 
 class _Stream:
     """Collects a pipe's bytes in a thread, so that a test can wait for some without polling."""

@@ -80,15 +80,13 @@ def test_a_bar_is_drawn_on_a_terminal_and_wiped_at_the_end(
 )
 def test_a_wrong_command_line_is_refused(arguments: tuple[str, ...], reason: str) -> None:
     done = here(*arguments)
-    assert done.code == 2
-    assert reason in done.err
+    done.tells(2, reason)
     assert done.out == b""
 
 
 def test_a_broker_that_is_not_there_is_an_error(deaf_port: int) -> None:
     done = run("bench", "pair", "-L", f"mqtt://127.0.0.1:{deaf_port}")
-    assert done.code == 1
-    assert "cannot connect: connection refused" in done.err
+    done.tells(1, "cannot connect: connection refused")
 
 
 def test_brokers_are_compared() -> None:

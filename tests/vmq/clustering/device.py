@@ -10,7 +10,6 @@ from urllib.parse import urlsplit
 
 from tests.support import wire as mqtt
 from tests.support.until import PATIENCE
-from tests.vmq.support import split_packets
 from vmq.broker import Broker
 
 
@@ -59,10 +58,13 @@ class Device:
 
     # --- connections
 
-    async def connect(self, broker: Broker) -> bool:
-        """Connects, and goes on where it was; returns whether the broker had its session."""
+    async def connect(self, broker: Broker, *pairs: tuple[str, int]) -> bool:
+        """Connects, goes on where it was, and subscribes; returns whether the broker had its session."""
         await self.open(broker)
-        return await self.connack()
+        is_there = await self.connack()
+        if pairs:
+            await self.subscribe(*pairs)
+        return is_there
 
     async def open(self, broker: Broker) -> None:
         """Sends CONNECT."""
@@ -157,7 +159,7 @@ class Device:
         try:
             while data := await reader.read(65536):
                 buffer += data
-                for packet in split_packets(buffer):
+                for packet in mqtt.split_packets(buffer):
                     self.packets.append(packet)
                     self._handle(packet)
                 self._change.set()

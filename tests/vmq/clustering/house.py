@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from tests.support import wire as mqtt
 from tests.support.until import until
 from tests.vmq.clustering.nodes import address, clustering, config, together
-from tests.vmq.sockets import Peer, peer_of
+from tests.vmq.sockets import Peer, session_of
 from vmq.broker import Broker
 from vmq.config.options import Config, StoreOptions
 from vmq.store.store import Store
@@ -129,18 +129,15 @@ async def house(folder: Path, names: str = "abc", **options: Any) -> AsyncIterat
 async def subscribed(broker: Broker, *clients: str) -> None:
     """Durable sessions that listen to `t` and are away."""
     for client in clients:
-        async with peer_of(broker) as peer:
-            await peer.connect(client, clean=False)
-            peer.send(mqtt.subscribe_packet(1, ("t", 2)))
-            await peer.packet()
+        async with session_of(broker, client, clean=False) as peer:
+            await peer.ask(mqtt.subscribe_packet(1, ("t", 2)))
             peer.send(mqtt.DISCONNECT_BYTES)
             assert await peer.rest() == b""
 
 
 async def publish(broker: Broker, *payloads: bytes, qos: int = 1) -> None:
     """Publishes and waits until all are acknowledged."""
-    async with peer_of(broker) as peer:
-        await peer.connect("publisher")
+    async with session_of(broker, "publisher") as peer:
         for number, payload in enumerate(payloads, 1):
             peer.send(mqtt.publish_packet("t", payload, qos=qos, packet_id=number))
         for _ in payloads:

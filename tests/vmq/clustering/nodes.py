@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from tests.support.present import present
 from tests.support.until import until
 from vmq.broker import Broker
 from vmq.clustering.node.node import Clustering
@@ -33,8 +34,7 @@ def config(folder: Path, name: str, join: Sequence[str] = (), listen: str = "") 
 
 
 def clustering(broker: Broker) -> Clustering:
-    assert broker.clustering is not None
-    return broker.clustering
+    return present(broker.clustering)
 
 
 def hush(broker: Broker, patch: pytest.MonkeyPatch) -> None:
@@ -52,8 +52,7 @@ def hush(broker: Broker, patch: pytest.MonkeyPatch) -> None:
 
 def suspend_commits(broker: Broker, patch: pytest.MonkeyPatch) -> None:
     """Nothing is committed from now on; what was due already is, for its timer would do so later."""
-    committer = broker.parts.committer
-    assert committer is not None
+    committer = present(broker.parts.committer)
     if committer.handle is not None:
         committer.handle.cancel()
         committer.commit()

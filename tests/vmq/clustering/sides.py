@@ -13,6 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.support.peer import Peer
+from tests.support.present import present
 from tests.support.until import until
 from tests.vmq.clustering.nodes import clustering, config, suspend_commits, together
 from vmq.broker import Broker
@@ -79,8 +80,7 @@ class Side:
 
     @property
     def running(self) -> Broker:
-        assert self.broker is not None
-        return self.broker
+        return present(self.broker)
 
     @property
     def node(self) -> ClusterNode:
@@ -132,8 +132,7 @@ class Side:
         await until(lambda: bool(route(topic.encode()).nodes))
 
     def commit(self) -> None:
-        committer = self.running.parts.committer
-        assert committer is not None
+        committer = present(self.running.parts.committer)
         committer.commit()
 
     def commits_of_streams(self) -> None:

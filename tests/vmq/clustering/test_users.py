@@ -23,8 +23,7 @@ async def test_another_user_neither_takes_nor_ends_it_from_another_node(
     async with pair(tmp_path) as (a, b):
         alice, bob = Device("d", username="alice"), Device("d", username="bob", clean=clean)
         async with alice, bob:
-            await alice.connect(a)
-            await alice.subscribe(("t", 1))
+            await alice.connect(a, ("t", 1))
             await until(lambda: is_subscribed(b, "d", "a"))
             assert await bob.refusal(b) == BAD_ID
             assert alice.is_connected

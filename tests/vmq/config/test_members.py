@@ -7,6 +7,7 @@ from cel import compile as compile_text
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.support.present import present
 from vmq.config.expressions import all_by_member, by_member
 from vmq.streams.log.columns import as_stream
 from vmq.streams.replay import evaluator as module
@@ -75,8 +76,7 @@ def test_they_say_the_same(expression: str, payload: bytes) -> None:
     ],
 )
 def test_members_are_found(text: str, members: set[str]) -> None:
-    found = by_member(text, "payload")
-    assert found is not None
+    found = present(by_member(text, "payload"))
     assert set(found.members.values()) == members
     assert "'payload.x'" in found.text or "x" not in text
 
@@ -100,6 +100,5 @@ def test_what_looks_otherwise_stays(text: str) -> None:
 
 def test_what_does_not_look_at_it_needs_nothing() -> None:
     assert all_by_member(["topic == 'payload.a'", "has(levels)"], "payload") is None
-    found = all_by_member(["topic == 'x'", "payload.a > 1"], "payload")
-    assert found is not None
+    found = present(all_by_member(["topic == 'x'", "payload.a > 1"], "payload"))
     assert [each.text for each in found] == ["topic == 'x'", "payload__a > 1"]

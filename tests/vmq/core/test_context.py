@@ -39,8 +39,7 @@ def test_two_cores_share_nothing() -> None:
 def test_the_counters_count(house: House) -> None:
     house.options.max_inflight_messages = 1
     house.options.max_online_messages = 0
-    subscriber = house.client("s")
-    subscriber.subscribe(("t", 1))
+    house.subscriber("s", ("t", 1))
     publisher = house.client("p")
     for _ in range(3):
         publisher.publish("t", b"x", 1)

@@ -218,8 +218,7 @@ def test_a_transport_that_raises_is_its_own_end_alone(
 
 def test_acknowledgements_wait_for_their_commit_and_keep_their_order(tmp_path: Path) -> None:
     house = corking_house(tmp_path)
-    keeper = house.client("keeper", clean=False)
-    keeper.subscribe(("t/#", 1))
+    keeper = house.subscriber("keeper", ("t/#", 1), clean=False)
     keeper.disconnect()
     device = house.client("device")
     begin_turn(house)

@@ -6,13 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.wire import (
-    Will,
-    connect_packet,
-    publish_packet,
-    subscribe_packet,
-    unsubscribe_packet,
-)
+from tests.support import wire as mqtt
 from tests.vmq.hook_sites import SITES, everything, listen
 from tests.vmq.support import Client, House, stored_house
 from vmq.core.context import CoreOptions
@@ -72,16 +66,16 @@ def test_a_hook_that_raises_is_contained_counted_and_named_in_the_log(
 @pytest.mark.parametrize(
     ("site", "act", "answer"),
     (
-        ("auth_on_register", connect_packet("c"), b"\x20\x02\x00\x03"),
-        ("auth_on_publish", connect_packet("c", will=Will("w")), b"\x20\x02\x00\x03"),
+        ("auth_on_register", mqtt.connect_packet("c"), b"\x20\x02\x00\x03"),
+        ("auth_on_publish", mqtt.connect_packet("c", will=mqtt.Will("w")), b"\x20\x02\x00\x03"),
         (
             "auth_on_subscribe",
-            connect_packet("c") + subscribe_packet(1, ("a", 1)),
+            mqtt.connect_packet("c") + mqtt.subscribe_packet(1, ("a", 1)),
             b"\x20\x02\x00\x00",
         ),
         (
             "auth_on_publish",
-            connect_packet("c") + publish_packet("a", b"x", qos=1, packet_id=1),
+            mqtt.connect_packet("c") + mqtt.publish_packet("a", b"x", qos=1, packet_id=1),
             b"\x20\x02\x00\x00",
         ),
     ),
@@ -89,8 +83,7 @@ def test_a_hook_that_raises_is_contained_counted_and_named_in_the_log(
 def test_an_auth_hook_that_raises_has_the_client_come_again(
     site: str, act: bytes, answer: bytes, caplog: pytest.LogCaptureFixture, house: House
 ) -> None:
-    watcher = house.client("w")
-    watcher.subscribe(("#", 0))
+    watcher = house.subscriber("w", ("#", 0))
     listen(house, site, answers={site: fail})
     client = Client(house, anonymous=site != "auth_on_register")
     client.send(act)
@@ -103,10 +96,8 @@ def test_an_auth_hook_that_raises_has_the_client_come_again(
 
 @pytest.mark.parametrize("site", ("on_client_gone", "on_topic_unsubscribed"))
 def test_the_end_of_a_session_is_whole_though_a_hook_fails(site: str, house: House) -> None:
-    watcher = house.client("w")
-    watcher.subscribe(("will", 0), ("$share/g/s", 1))
-    client = house.client("c", will=Will("will", b"x"))
-    client.subscribe(("$share/g/s", 1))
+    watcher = house.subscriber("w", ("will", 0), ("$share/g/s", 1))
+    client = house.subscriber("c", ("$share/g/s", 1), will=mqtt.Will("will", b"x"))
     house.choice = 1
     house.publish("s", b"shared", 1)
     assert client.payloads() == [b"shared"]
@@ -126,8 +117,7 @@ def test_a_verdict_that_comes_later_changes_nothing_but_the_time(
 ) -> None:
     """Whatever the chunks, and whenever the verdicts come: everything is handled once, in order."""
     house = House()
-    watcher = house.client("w")
-    watcher.subscribe(("#", 0))
+    watcher = house.subscriber("w", ("#", 0))
     pending: list[Pending] = []
     asked = 0
 
@@ -140,10 +130,14 @@ def test_a_verdict_that_comes_later_changes_nothing_but_the_time(
     for site in ("auth_on_register", "auth_on_publish", "auth_on_subscribe", "on_unsubscribe"):
         setattr(house.core.hooks, site, later)
     house.core.hooks.resolve()
-    stream = connect_packet("c") + subscribe_packet(1, ("x", 0)) + unsubscribe_packet(2, "x")
+    stream = (
+        mqtt.connect_packet("c")
+        + mqtt.subscribe_packet(1, ("x", 0))
+        + mqtt.unsubscribe_packet(2, "x")
+    )
     for number in range(9):
         qos = number % 3
-        stream += publish_packet(
+        stream += mqtt.publish_packet(
             "t", b"%d" % number, qos=qos, packet_id=number + 1 if qos else None
         )
     client = Client(house, anonymous=False)
@@ -174,7 +168,7 @@ def test_a_connection_that_is_lost_calls_its_verdict_off(house: House) -> None:
     house.core.hooks.auth_on_publish = lambda *_arguments: pending
     house.core.hooks.resolve()
     client = house.client("c", will=None)
-    client.send(publish_packet("t", b"x"))
+    client.send(mqtt.publish_packet("t", b"x"))
     client.lose()
     assert cancelled == [True]
     pending.finish(None)

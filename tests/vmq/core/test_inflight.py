@@ -98,8 +98,7 @@ def test_an_acknowledgement_of_the_wrong_kind_ends_the_connection(
     publish_numbers(house, 0, qos=qos)
     pid = client.take_one(mqtt.PUBLISH).packet_id
     client.send(wrong(pid))
-    client.expect()
-    assert client.is_closed()
+    client.expect_end()
     [line] = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
     assert f"for packet id {pid} of QoS {qos}, of which {due} is due [MQTT-4.8.0-1]" in line
 

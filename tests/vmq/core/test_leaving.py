@@ -90,8 +90,7 @@ def test_a_share_group_chooses_nobody_who_leaves(house: House) -> None:
     ending = house.client("a-ending")
     shared = [(f"$share/g/{each}", 1) for each in FILTERS]
     ending.send(subscribe_packet(1, *shared))
-    other = house.client("b-other")
-    other.subscribe((f"$share/g/{FILTERS[-1]}", 1))
+    other = house.subscriber("b-other", (f"$share/g/{FILTERS[-1]}", 1))
     house.patient = True
     ending.lose()
     house.publish(FILTERS[-1], b"x", 1)

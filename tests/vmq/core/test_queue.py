@@ -51,8 +51,7 @@ def test_retained_messages_beyond_the_limit_do_not_all_go_for_one_message(durabl
     durable.options.drop_oldest = True
     durable.options.max_inflight_messages = durable.options.max_online_messages = 1
     keep_retained(durable, 4, qos=1)
-    client = durable.client("s", clean=False)
-    client.subscribe(("r/#", 1), ("t", 1))
+    client = durable.subscriber("s", ("r/#", 1), ("t", 1), clean=False)
     assert client.queue.waiting() == 3
     publish_numbers(durable, 4)
     assert client.queue.dropped == 1

@@ -30,18 +30,14 @@ def test_the_end_of_a_clean_session_leaves_nothing(house: House, client: Client)
 def test_sessions_expire_when_they_were_away_too_long(durable: House) -> None:
     durable.options.persistent_client_expiration = 100.0
     for name, wait in (("first", 30), ("second", 30), ("stays", 0)):
-        client = durable.client(name, clean=False)
-        client.subscribe(("a", 1))
+        client = durable.subscriber(name, ("a", 1), clean=False)
         if name != "stays":
             client.disconnect()
         durable.wall_clock.advance(wait)
-    durable.wall_clock.advance(39)
-    assert durable.registry.expire() == 0
-    durable.wall_clock.advance(1)
-    assert durable.registry.expire() == 1
+    assert durable.expired_after(39) == 0
+    assert durable.expired_after(1) == 1
     assert set(durable.registry.subscribers) == {"second", "stays"}
-    durable.wall_clock.advance(10_000)
-    assert durable.registry.expire() == 1
+    assert durable.expired_after(10_000) == 1
     assert set(durable.registry.subscribers) == {"stays"}
 
 
@@ -50,19 +46,15 @@ def test_who_came_back_does_not_expire(durable: House) -> None:
     durable.client("c", clean=False).disconnect()
     durable.wall_clock.advance(9)
     client = durable.client("c", clean=False)
-    durable.wall_clock.advance(9)
-    assert durable.registry.expire() == 0
+    assert durable.expired_after(9) == 0
     client.disconnect()
-    durable.wall_clock.advance(9)
-    assert durable.registry.expire() == 0
-    durable.wall_clock.advance(1)
-    assert durable.registry.expire() == 1
+    assert durable.expired_after(9) == 0
+    assert durable.expired_after(1) == 1
 
 
 def test_by_default_nothing_expires(durable: House) -> None:
     durable.client("c", clean=False).disconnect()
-    durable.wall_clock.advance(1e9)
-    assert durable.registry.expire() == 0
+    assert durable.expired_after(1e9) == 0
 
 
 def test_the_time_away_is_counted_across_restarts(durable: House) -> None:
@@ -72,15 +64,13 @@ def test_the_time_away_is_counted_across_restarts(durable: House) -> None:
     durable.wall_clock.advance(6)
     durable.restart()
     assert durable.registry.offline["left"] < durable.registry.offline["there"]
-    durable.wall_clock.advance(5)
-    assert durable.registry.expire() == 1
+    assert durable.expired_after(5) == 1
     assert set(durable.registry.subscribers) == {"there"}
 
 
 def test_an_expired_session_is_gone_from_the_store(durable: House) -> None:
     durable.options.persistent_client_expiration = 10.0
-    client = durable.client("c", clean=False)
-    client.subscribe(("a", 1))
+    client = durable.subscriber("c", ("a", 1), clean=False)
     number = client.queue.session
     client.disconnect()
     durable.wall_clock.advance(11)
@@ -125,8 +115,7 @@ def test_a_cluster_hears_of_every_session_and_of_each_change(durable: House) -> 
                 changed.append(topic_filter)
 
     durable.core.sessions = Listener()
-    client = durable.client("c", clean=False)
-    client.subscribe(("t", 1), ("u", 0))
+    client = durable.subscriber("c", ("t", 1), ("u", 0), clean=False)
     client.unsubscribe("t", "unknown")
     client.disconnect()
     assert changed == ["t", "u", "t"]

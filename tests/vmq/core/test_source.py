@@ -15,8 +15,7 @@ def full(house: House) -> Client:
     house.options.pause_publisher = True
     house.options.max_online_messages = 1
     house.options.max_inflight_messages = 1
-    client = house.client("s")
-    client.subscribe(("full", 1))
+    client = house.subscriber("s", ("full", 1))
     client.block()
     while client.queue.waiting() < 1:
         house.publish("full", b"x", 1)

@@ -189,8 +189,7 @@ def test_a_durable_session_has_so_many_bytes_on_disk(
 def test_a_body_that_several_sessions_hold_counts_for_each_of_them(durable: House) -> None:
     durable.options.max_bytes = 5000
     for name in ("one", "two"):
-        client = durable.client(name, clean=False)
-        client.subscribe(("t", 1))
+        client = durable.subscriber(name, ("t", 1), clean=False)
         client.lose()
     for index in range(5):
         send(durable, index, 2000)

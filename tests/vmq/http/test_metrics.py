@@ -46,8 +46,7 @@ def test_every_metric_is_there_with_help_and_type(web_broker: BrokerProcess) -> 
 
 def test_figures_move_with_what_happens(web_broker: BrokerProcess) -> None:
     before = values(scrape(web_broker))
-    wire = Wire.connect_tcp(web_broker.tcp)
-    wire.connect("metrics-1", clean=False)
+    wire = Wire.connected(web_broker.tcp, "metrics-1", clean=False)
     wire.subscribe(("metrics/#", 1))
     wire.publish("metrics/a", b"kept", qos=1, retain=True)
     wire.acknowledge(wire.expect_publish("metrics/a", b"kept", qos=1))
@@ -69,8 +68,7 @@ def test_figures_move_with_what_happens(web_broker: BrokerProcess) -> None:
 
 def test_a_connection_that_ended_is_not_active_any_more(web_broker: BrokerProcess) -> None:
     before = values(scrape(web_broker))["active_mqtt_connections"]
-    wire = Wire.connect_tcp(web_broker.tcp)
-    wire.connect("metrics-2")
+    wire = Wire.connected(web_broker.tcp, "metrics-2")
     wire.send(b"\x00\x00")  # breaks the protocol
     wire.expect_closed()
     wire.close()

@@ -136,8 +136,7 @@ QUESTIONS: list[tuple[str, str, dict[str, Any]]] = [
 
 
 async def test_answers_are_as_described(local: Site) -> None:
-    me = Peer(local.broker.registry(), "me", clean=False, username="bob")
-    me.subscribe(("t", 1))
+    me = Peer(local.broker.registry(), "me", ("t", 1), clean=False, username="bob")
     me.publish("t", qos=1)
     me.publish("r", retain=True)
     await local.broker.plugins.add("mine", Plugin())

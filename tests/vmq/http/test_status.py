@@ -10,8 +10,7 @@ from vmq.testing.process import BrokerProcess
 
 
 def test_the_status_shows_what_is_open_and_kept(web_broker: BrokerProcess) -> None:
-    wire = Wire.connect_tcp(web_broker.tcp)
-    wire.connect("status-1", clean=False)
+    wire = Wire.connected(web_broker.tcp, "status-1", clean=False)
     wire.subscribe(("status/#", 1))
     answer = get(web_broker.http, "/status.json")
     wire.close()

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.support.present import present
 from tests.vmq.jobs.support import machine_of, rules
 from vmq.jobs.machine import JobMachine
 from vmq.jobs.queue import Job, JobHolder, JobQueue
@@ -26,8 +27,7 @@ def held(retry: int = 10, **changes: object) -> tuple[JobMachine, JobQueue, Job,
     machine = machine_of(lambda _: rules(retry=[retry], **changes))
     queue = machine.queue(b"q", 0.0)
     machine.add(queue, b"x", 0.0)
-    job = machine.take(queue, 0.0)
-    assert job is not None
+    job = present(machine.take(queue, 0.0))
     holder = Holder()
     machine.hold(job, holder)
     return machine, queue, job, holder
@@ -88,7 +88,6 @@ def test_a_job_at_most_once_is_gone_with_its_worker() -> None:
     machine = machine_of(lambda _: rules())
     queue = machine.queue(b"q", 0.0)
     machine.add(queue, b"x", 0.0, retry=0)
-    job = machine.take(queue, 0.0)
-    assert job is not None
+    job = present(machine.take(queue, 0.0))
     machine.lose(job, 0.0)
     assert (len(machine.jobs), machine.counts.unconfirmed) == (0, 1)

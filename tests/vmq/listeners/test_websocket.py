@@ -13,16 +13,18 @@ from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 from websockets.uri import parse_uri
 
+from tests.support.present import present
 from tests.support.wire import (
     PINGREQ_BYTES,
     PINGRESP_BYTES,
     Packet,
     connect_packet,
     publish_packet,
+    split_packets,
     subscribe_packet,
 )
 from tests.vmq.mqtt.strategies import cut
-from tests.vmq.support import House, MemoryTransport, split_packets
+from tests.vmq.support import House, MemoryTransport
 from vmq.core.cork import CLOSE
 from vmq.listeners.websocket import (
     FRAME_SIZE,
@@ -103,8 +105,7 @@ class WebClient:
 
     @property
     def status(self) -> int:
-        assert self.response is not None
-        return self.response.status_code
+        return present(self.response).status_code
 
 
 @pytest.fixture
@@ -458,8 +459,7 @@ def test_frames_count_into_the_rate_of_bytes_once_and_before_they_are_whole(hous
     house.options.max_byte_rate = 1000.0
     house.core.call_later = lambda _seconds, _call: None
     client = WebClient(house)
-    rate = client.connection.byte_rate
-    assert rate is not None
+    rate = present(client.connection.byte_rate)
     house.clock.advance(1)
     client.send(connect_packet("c"))
     before = rate.tokens

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.present import present
 from tests.support.until import until
 from tests.support.wire import CONNACK, connect_packet, publish_packet
 from tests.vmq.damaged_store import hurt, make, q
@@ -26,8 +27,7 @@ def config(data: Path) -> Config:
 
 async def code_of(broker: Broker, client: str, clean: bool = False) -> int:
     async with peer_of(broker) as peer:
-        peer.send(connect_packet(client, clean=clean))
-        answer = await peer.packet()
+        answer = await peer.ask(connect_packet(client, clean=clean))
         assert answer.type == CONNACK
         return answer.body[1]
 
@@ -40,11 +40,9 @@ async def test_the_session_is_named_and_refused_until_the_store_is_mended(
     hurt(tmp_path, q(2, place))
     caplog.set_level(logging.INFO)
     async with Broker(config(tmp_path)) as broker:
-        store = broker.registry().core.store
-        assert store is not None
+        store = present(broker.registry().core.store)
         async with peer_of(broker) as other:
-            other.send(connect_packet("bystander"))
-            await other.packet()
+            await other.ask(connect_packet("bystander"))
             if store.damage is None:
                 # Its client comes, and is cut off where it could not be given its message.
                 async with peer_of(broker) as peer:
@@ -62,8 +60,7 @@ async def test_the_session_is_named_and_refused_until_the_store_is_mended(
             assert await code_of(broker, "dev-2") == 0
             assert await code_of(broker, "new") == 0
             # What is published for it is kept, as for any session that is away.
-            other.send(publish_packet("t", b"x", qos=1, packet_id=1))
-            assert (await other.packet()).packet_id == 1
+            assert (await other.ask(publish_packet("t", b"x", qos=1, packet_id=1))).packet_id == 1
             # Who begins anew wants nothing of what was there.
             assert await code_of(broker, "dev-1", clean=True) == 0
 
@@ -72,10 +69,8 @@ async def test_a_session_in_use_is_cut_off_when_damage_is_found(tmp_path: Path) 
     make(tmp_path)
     async with Broker(config(tmp_path)) as broker, peer_of(broker) as one, peer_of(broker) as two:
         for peer, client in ((one, "dev-0"), (two, "dev-1")):
-            peer.send(connect_packet(client, clean=False))
-            assert (await peer.packet()).type == CONNACK
-        store = broker.registry().core.store
-        assert store is not None
+            assert (await peer.ask(connect_packet(client, clean=False))).type == CONNACK
+        store = present(broker.registry().core.store)
         store.damage = Damage([LostKeys("1.ldb", q(2, 3), q(2, 4))])
         broker.parts.damage.tell()
         subscribers = broker.registry().subscribers

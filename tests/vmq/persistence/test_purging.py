@@ -6,14 +6,11 @@ from typing import Any
 import plyvel
 import pytest
 
+from tests.support import wire as mqtt
 from tests.support.stored import records_of
 from tests.support.until import until
 from tests.support.walked import WalkedDb
-from tests.support.wire import (
-    DISCONNECT_BYTES,
-    subscribe_packet,
-)
-from tests.vmq.sockets import config_in, peer_of
+from tests.vmq.sockets import config_in, peer_of, session_of
 from tests.vmq.test_store_model import commit, delivery, message
 from vmq.broker import Broker
 from vmq.persistence.purging import PURGE_STEP, SESSION_COST, Purger
@@ -28,9 +25,8 @@ async def purged(broker: Broker) -> None:
 
 
 async def test_an_ended_session_is_deleted_from_the_store(embedded: Broker) -> None:
-    async with peer_of(embedded) as peer:
-        await peer.connect("c", clean=False)
-        peer.send(subscribe_packet(1, ("a", 1)), DISCONNECT_BYTES)
+    async with session_of(embedded, "c", clean=False) as peer:
+        peer.send(mqtt.subscribe_packet(1, ("a", 1)), mqtt.DISCONNECT_BYTES)
         await peer.rest()
     for number in range(20):
         await embedded.publish("a", b"%d" % number, qos=1)
@@ -44,13 +40,11 @@ async def test_stopping_while_an_ended_session_is_deleted_goes_on_after_the_star
 ) -> None:
     config = config_in(tmp_path)
     async with Broker(config) as broker:
-        async with peer_of(broker) as peer:
-            await peer.connect("c", clean=False)
-            peer.send(subscribe_packet(1, ("a", 1)), DISCONNECT_BYTES)
+        async with session_of(broker, "c", clean=False) as peer:
+            peer.send(mqtt.subscribe_packet(1, ("a", 1)), mqtt.DISCONNECT_BYTES)
             await peer.rest()
         await broker.publish("a", b"x", qos=1)
-        async with peer_of(broker) as peer:
-            await peer.connect("c", clean=True)
+        async with session_of(broker, "c", clean=True) as peer:
             await broker.stop()
     async with Broker(config) as broker:
         await purged(broker)

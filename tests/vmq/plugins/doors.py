@@ -3,10 +3,7 @@
 import asyncio
 from typing import Any
 
-from vmq_hooks import (
-    Plugin,
-    hook,
-)
+from vmq_hooks import Plugin, hook
 
 
 class Doors(Plugin):

@@ -13,13 +13,10 @@ from vmq_hooks import (
     hook,
 )
 
-from tests.support.wire import (
-    PINGREQ_BYTES,
-    PINGRESP_BYTES,
-    publish_packet,
-)
+from tests.support import wire as mqtt
 from tests.vmq.plugins.doors import Doors
 from tests.vmq.plugins.support import TIMEOUT, options, peer_of, serving
+from tests.vmq.sockets import session_of
 from vmq.config.options import ListenerOptions
 
 
@@ -52,10 +49,9 @@ async def test_plugins_are_asked_by_priority_and_mix(tmp_path: Path) -> None:
         "second": options(priority=-1),
         "first": options(priority=-2),
     }
-    async with serving(tmp_path, plugins, sections) as broker, peer_of(broker) as peer:
-        await peer.connect("c")
-        peer.send(publish_packet("a", b"x"), PINGREQ_BYTES)
-        await peer.expect(PINGRESP_BYTES)
+    async with serving(tmp_path, plugins, sections) as broker, session_of(broker, "c") as peer:
+        peer.send(mqtt.publish_packet("a", b"x"), mqtt.PINGREQ_BYTES)
+        await peer.expect(mqtt.PINGRESP_BYTES)
         assert [each.name for each in broker.plugins.in_order()] == [
             *("first", "second", "third", "last")
         ]
@@ -93,9 +89,8 @@ async def test_a_kept_verdict_is_not_asked_for_again_until_it_is_forgotten(tmp_p
 
         async def publish(client_id: str, *topics: str) -> int:
             plugin.calls.clear()
-            async with peer_of(broker) as peer:
-                await peer.connect(client_id)
-                peer.send(*(publish_packet(topic, b"x") for topic in topics))
+            async with session_of(broker, client_id) as peer:
+                peer.send(*(mqtt.publish_packet(topic, b"x") for topic in topics))
                 async with asyncio.timeout(TIMEOUT):
                     for topic in topics:
                         assert (await anext(messages)).topic == topic
@@ -112,12 +107,11 @@ async def test_a_kept_verdict_is_not_asked_for_again_until_it_is_forgotten(tmp_p
 async def test_a_live_session_forgets_too(tmp_path: Path) -> None:
     verdicts: list[Any] = [Accept(cache=Cache(60)), Refuse("no more")]
     plugin = Doors(auth_on_publish=lambda *_: verdicts.pop(0))
-    async with serving(tmp_path, {"doors": plugin}) as broker, peer_of(broker) as peer:
-        await peer.connect("c")
+    async with serving(tmp_path, {"doors": plugin}) as broker, session_of(broker, "c") as peer:
         for _ in range(3):
-            peer.send(publish_packet("a", b"x"), PINGREQ_BYTES)
-            await peer.expect(PINGRESP_BYTES)
+            peer.send(mqtt.publish_packet("a", b"x"), mqtt.PINGREQ_BYTES)
+            await peer.expect(mqtt.PINGRESP_BYTES)
         assert len(plugin.calls) == 1
         broker.plugins.forget_verdicts()
-        peer.send(publish_packet("a", b"x"))
+        peer.send(mqtt.publish_packet("a", b"x"))
         assert await peer.rest() == b""

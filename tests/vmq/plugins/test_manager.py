@@ -17,15 +17,10 @@ from vmq_hooks import (
     hook,
 )
 
-from tests.support.wire import (
-    PINGREQ_BYTES,
-    PINGRESP_BYTES,
-    connect_packet,
-    publish_packet,
-    subscribe_packet,
-)
+from tests.support import wire as mqtt
 from tests.vmq.plugins.doors import Doors, Later
 from tests.vmq.plugins.support import TIMEOUT, options, peer_of, serving
+from tests.vmq.sockets import session_of
 from vmq.broker import StartError
 from vmq.plugins.starting import PluginError
 
@@ -50,10 +45,9 @@ async def test_a_failing_notice_harms_nobody_and_opens_its_breaker(
     counts = Counts()
     sections = {"broken": options(breaker_failures=3)}
     async with serving(tmp_path, {"broken": Broken(), "counts": counts}, sections) as broker:
-        async with peer_of(broker) as peer:
-            await peer.connect("c")
-            peer.send(*[publish_packet("a", b"x")] * 5, PINGREQ_BYTES)
-            await peer.expect(PINGRESP_BYTES)
+        async with session_of(broker, "c") as peer:
+            peer.send(*[mqtt.publish_packet("a", b"x")] * 5, mqtt.PINGREQ_BYTES)
+            await peer.expect(mqtt.PINGRESP_BYTES)
         assert broker.health() == [
             "plugin broken fails (see the log): it is left out until a call goes well"
         ]
@@ -81,7 +75,7 @@ async def test_an_operator_is_told_of_a_plugin_whose_failures_keep_clients_out(
     door, sections = Door(), {"door": options(breaker_failures=1, breaker_seconds=1e-9)}
     async with serving(tmp_path, {"door": door}, sections, anonymous=False) as broker:
         async with peer_of(broker) as peer:
-            peer.send(connect_packet("c"))
+            peer.send(mqtt.connect_packet("c"))
             assert await peer.rest() == b"\x20\x02\x00\x03"
         assert broker.condition().degraded == [
             "plugin door fails (see the log): what it decides is refused until a call goes well"
@@ -103,10 +97,11 @@ async def test_async_notices_come_in_order(tmp_path: Path) -> None:
             self.seen.append(message.payload)
 
     slow = Slow()
-    async with serving(tmp_path, {"slow": slow}) as broker, peer_of(broker) as peer:
-        await peer.connect("c")
-        peer.send(*(publish_packet("a", b"%d" % number) for number in range(50)), PINGREQ_BYTES)
-        await peer.expect(PINGRESP_BYTES)
+    async with serving(tmp_path, {"slow": slow}) as broker, session_of(broker, "c") as peer:
+        peer.send(
+            *(mqtt.publish_packet("a", b"%d" % number) for number in range(50)), mqtt.PINGREQ_BYTES
+        )
+        await peer.expect(mqtt.PINGRESP_BYTES)
         await broker.plugins.disable("slow")
     assert slow.seen == [b"%d" % number for number in range(50)]
 
@@ -161,9 +156,11 @@ async def test_a_session_restored_from_disk_is_asked_about_as_its_user_s(
         return Refuse("no more") if len(users) > 1 else True
 
     doors = Doors(auth_on_subscribe=judge)
-    async with serving(tmp_path, {"doors": doors}) as broker, peer_of(broker) as peer:
-        await peer.connect("c", clean=False, username="u")
-        peer.send(subscribe_packet(1, ("a", 1)), b"\xe0\0")
+    async with (
+        serving(tmp_path, {"doors": doors}) as broker,
+        session_of(broker, "c", clean=False, username="u") as peer,
+    ):
+        peer.send(mqtt.subscribe_packet(1, ("a", 1)), b"\xe0\0")
         await peer.expect(b"\x90\x03\0\1\1")
     async with serving(tmp_path, {"doors": doors}) as broker:
         handle = broker.plugins.loaded["doors"].handle
@@ -175,15 +172,14 @@ async def test_a_session_restored_from_disk_is_asked_about_as_its_user_s(
 
 async def test_a_new_plugin_ends_what_a_live_session_has_kept(tmp_path: Path) -> None:
     plugin = Doors(auth_on_publish=Accept(cache=Cache(60)))
-    async with serving(tmp_path, {"doors": plugin}) as broker, peer_of(broker) as peer:
-        await peer.connect("c")
+    async with serving(tmp_path, {"doors": plugin}) as broker, session_of(broker, "c") as peer:
         for _ in range(2):
-            peer.send(publish_packet("a", b"x"), PINGREQ_BYTES)
-            await peer.expect(PINGRESP_BYTES)
+            peer.send(mqtt.publish_packet("a", b"x"), mqtt.PINGREQ_BYTES)
+            await peer.expect(mqtt.PINGRESP_BYTES)
         assert len(plugin.calls) == 1
         strict = Doors(auth_on_publish=Refuse("no"))
         await broker.plugins.add("strict", strict, options(priority=-1))
-        peer.send(publish_packet("a", b"x"))
+        peer.send(mqtt.publish_packet("a", b"x"))
         assert await peer.rest() == b""
 
 
@@ -202,9 +198,8 @@ async def test_a_plugin_answers_what_it_was_asked_before_it_is_stopped(tmp_path:
             steps.append("stopped")
 
     plugin = Orderly()
-    async with serving(tmp_path, {"orderly": plugin}) as broker, peer_of(broker) as peer:
-        await peer.connect("c")
-        peer.send(publish_packet("a", b"x"), PINGREQ_BYTES)
+    async with serving(tmp_path, {"orderly": plugin}) as broker, session_of(broker, "c") as peer:
+        peer.send(mqtt.publish_packet("a", b"x"), mqtt.PINGREQ_BYTES)
         guard = broker.plugins.guards["orderly"]
         async with asyncio.timeout(TIMEOUT):
             while "asked" not in steps:  # noqa: ASYNC110 - nothing tells of it
@@ -217,5 +212,5 @@ async def test_a_plugin_answers_what_it_was_asked_before_it_is_stopped(tmp_path:
             assert guard.under_way == 1
             plugin.gate.set()
             await disabling
-        await peer.expect(PINGRESP_BYTES)
+        await peer.expect(mqtt.PINGRESP_BYTES)
     assert steps == ["asked", "answered", "stopped"]

@@ -17,9 +17,11 @@ from vmq_hooks import (
 )
 
 from tests.support import wire as mqtt
+from tests.support.present import present
 from tests.support.until import until
 from tests.vmq.plugins.doors import Doors
 from tests.vmq.plugins.support import peer_of, serving
+from tests.vmq.sockets import session_of
 from vmq.broker import Broker
 from vmq.plugins.reauthorize import AT_ONCE
 
@@ -42,12 +44,9 @@ async def test_subscriptions_that_are_no_longer_allowed_end(tmp_path: Path) -> N
 
     plugins = {"doors": Doors(auth_on_subscribe=judge), "ends": Ends()}
     async with serving(tmp_path, plugins) as broker:
-        handle = broker.plugins.loaded["doors"].handle
-        assert handle is not None
-        async with peer_of(broker) as live, peer_of(broker) as away:
-            await live.connect("live")
-            live.send(mqtt.subscribe_packet(1, ("a", 0), ("b", 0)))
-            await live.expect(b"\x90\x04\0\1\0\0")
+        handle = present(broker.plugins.loaded["doors"].handle)
+        async with session_of(broker, "live") as live, peer_of(broker) as away:
+            await live.ask(mqtt.subscribe_packet(1, ("a", 0), ("b", 0)), b"\x90\x04\0\1\0\0")
             await away.connect("away", clean=False)
             away.send(mqtt.subscribe_packet(1, ("b", 1)), b"\xe0\0")
             await away.expect(b"\x90\x03\0\1\1")
@@ -71,27 +70,22 @@ async def test_subscriptions_that_nobody_could_judge_stay_and_are_judged_on_the_
         return answers.pop(0)
 
     async with serving(tmp_path, {"doors": Doors(auth_on_subscribe=judge)}) as broker:
-        handle = broker.plugins.loaded["doors"].handle
-        assert handle is not None
-        async with peer_of(broker) as peer:
-            await peer.connect("c", clean=False)
-            peer.send(mqtt.subscribe_packet(1, ("a", 1)))
-            await peer.expect(b"\x90\x03\0\1\1")
+        handle = present(broker.plugins.loaded["doors"].handle)
+        async with session_of(broker, "c", clean=False) as peer:
+            await peer.ask(mqtt.subscribe_packet(1, ("a", 1)), b"\x90\x03\0\1\1")
             assert await handle.reauthorize() == 0
             assert await peer.rest() == b"", "it is sent nothing that it may not read any more"
         assert set(broker.registry().subscribers["c"].subscriptions) == {"a"}
         async with peer_of(broker) as peer:
             assert (await peer.connect("c", clean=False)).raw == b"\x20\x02\x01\x00"
-            peer.send(mqtt.PINGREQ_BYTES)
-            await peer.expect(mqtt.PINGRESP_BYTES)
+            await peer.ask(mqtt.PINGREQ_BYTES, mqtt.PINGRESP_BYTES)
             assert broker.registry().subscribers["c"].subscriptions == {}
         assert not answers
 
 
 async def durable(broker: Broker, *filters: str) -> None:
     """A session of a client that is away, for which a message waits on each of the topics."""
-    async with peer_of(broker) as peer:
-        await peer.connect("c", clean=False)
+    async with session_of(broker, "c", clean=False) as peer:
         peer.send(mqtt.subscribe_packet(1, *[(each, 1) for each in filters]))
         await peer.expect(b"\x90" + bytes([2 + len(filters), 0, 1]) + b"\1" * len(filters))
     await until(lambda: broker.registry().subscribers["c"].output is None)
@@ -155,8 +149,7 @@ async def test_a_client_that_goes_before_the_verdict_leaves_its_session_whole(
             await until(lambda: plugin.asked == 2)
         await until(lambda: subscriber.output is None)
         plugin.gate.set()
-        async with peer_of(broker) as peer:
-            await peer.connect("c", clean=False)
+        async with session_of(broker, "c", clean=False) as peer:
             assert (await peer.packet()).payload == b"waits"
 
 
@@ -172,8 +165,7 @@ async def test_a_session_that_nobody_can_judge_is_resumed_later(tmp_path: Path) 
                 assert (await peer.packet()).return_code == 3
                 assert await peer.rest() == b""
             plugin.refusal = Refuse("no")
-            async with peer_of(broker) as peer:
-                await peer.connect("c", clean=False)
+            async with session_of(broker, "c", clean=False) as peer:
                 assert (await peer.packet()).payload == b"waits"
             await broker.publish("will", b"last")
             assert (await anext(messages)).payload == b"last"
@@ -196,11 +188,9 @@ async def test_a_verdict_with_a_lifetime_is_asked_anew_when_that_ends(
 
     async with (
         serving(tmp_path, {"doors": Doors(auth_on_subscribe=judge)}) as broker,
-        peer_of(broker) as peer,
+        session_of(broker, "c") as peer,
     ):
-        await peer.connect("c")
-        peer.send(mqtt.subscribe_packet(1, ("a", 0), ("b", 0)))
-        await peer.expect(b"\x90\x04\0\1\0\0")
+        await peer.ask(mqtt.subscribe_packet(1, ("a", 0), ("b", 0)), b"\x90\x04\0\1\0\0")
         await until(lambda: len(verdicts) == 4)
         await until(lambda: broker.registry().subscribers["c"].subscriptions == {})
     assert verdicts == [["a", "b"]] * 4
@@ -226,7 +216,6 @@ async def test_of_many_verdicts_that_end_at_once_a_few_are_asked_at_a_time(tmp_p
         for number in range(40):
             peer = await stack.enter_async_context(peer_of(broker))
             await peer.connect(f"c{number}")
-            peer.send(mqtt.subscribe_packet(1, ("a", 0)))
-            await peer.expect(b"\x90\x03\0\1\0")
+            await peer.ask(mqtt.subscribe_packet(1, ("a", 0)), b"\x90\x03\0\1\0")
         await until(lambda: asked == 80)
     assert 0 < most <= AT_ONCE

@@ -10,7 +10,8 @@ from vmq_hooks import Plugin, hook
 
 from tests.support.until import until
 from tests.support.wire import PINGREQ_BYTES, PINGRESP_BYTES, publish_packet
-from tests.vmq.plugins.support import TIMEOUT, options, peer_of, serving
+from tests.vmq.plugins.support import TIMEOUT, options, serving
+from tests.vmq.sockets import session_of
 from vmq.plugins.starting import PluginError
 
 CODE = """
@@ -30,20 +31,29 @@ class Stamp(Plugin):
 """
 
 
+def put(file: Path, text: str) -> None:
+    file.write_text(text, encoding="utf-8")
+
+
 def write(file: Path, mark: str, start: str = "pass") -> None:
-    file.write_text(CODE.format(mark=mark, start=start), encoding="utf-8")
+    put(file, CODE.format(mark=mark, start=start))
 
 
-async def test_code_is_swapped_under_traffic(tmp_path: Path) -> None:
+@pytest.fixture
+def stamp(tmp_path: Path) -> Path:
+    """The file of the plugin, whose mark is 1."""
     file = tmp_path / "stamp.py"
     write(file, "1")
-    sections = {"stamp": options(path=str(file))}
+    return file
+
+
+async def test_code_is_swapped_under_traffic(stamp: Path) -> None:
+    sections = {"stamp": options(path=str(stamp))}
     async with (
-        serving(tmp_path, sections=sections) as broker,
+        serving(stamp.parent, sections=sections) as broker,
         broker.subscribe("a", qos=1, limit=10_000) as messages,
-        peer_of(broker) as peer,
+        session_of(broker, "c") as peer,
     ):
-        await peer.connect("c")
         count = 0
 
         async def publish(number: int) -> None:
@@ -57,12 +67,12 @@ async def test_code_is_swapped_under_traffic(tmp_path: Path) -> None:
         async with asyncio.timeout(TIMEOUT):
             found = [(await anext(messages)).payload]
         for mark in "234":
-            write(file, mark)
+            write(stamp, mark)
             await asyncio.gather(broker.plugins.reload("stamp"), publish(50))
-        write(file, "5", start="raise OSError('no')")
+        write(stamp, "5", start="raise OSError('no')")
         with pytest.raises(PluginError, match="cannot start: no"):
             await broker.plugins.reload("stamp")
-        write(file, "broken(")
+        write(stamp, "broken(")
         await publish(20)
         async with asyncio.timeout(TIMEOUT):
             found += [(await anext(messages)).payload for _ in range(count - 1)]
@@ -77,13 +87,11 @@ async def test_code_is_swapped_under_traffic(tmp_path: Path) -> None:
 
 
 async def test_a_new_configuration_is_followed(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    stamp: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    file = tmp_path / "stamp.py"
-    write(file, "1")
-    section = options(path=str(file))
-    async with serving(tmp_path, sections={"stamp": section}) as broker, peer_of(broker) as peer:
-        await peer.connect("c")
+    section = options(path=str(stamp))
+    sections = {"stamp": section}
+    async with serving(stamp.parent, sections=sections) as broker, session_of(broker, "c") as peer:
 
         async def follow(**sections: object) -> list[str]:
             return await broker.plugins.take_over(sections, {})  # type: ignore[arg-type]
@@ -139,13 +147,11 @@ async def test_nothing_that_protects_is_stopped_while_what_is_to_replace_it_does
 
 
 async def test_the_audit_log_says_which_plugin_does_not_go_by_the_configuration(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    stamp: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "vmq.audit")
-    file = tmp_path / "stamp.py"
-    write(file, "1")
-    section = options(path=str(file))
-    async with serving(tmp_path, sections={"stamp": section}) as broker:
+    section = options(path=str(stamp))
+    async with serving(stamp.parent, sections={"stamp": section}) as broker:
         wrong = msgspec.structs.replace(section, own_options={"colour": "red"})
         broker.reload(msgspec.structs.replace(broker.config, plugins={"stamp": wrong}))
         await until(lambda: 'configuration not followed reason="plugins.stamp' in caplog.text)
@@ -169,15 +175,13 @@ async def test_an_installed_plugin_that_was_enabled_runs_until_it_is_disabled(
 
 
 async def test_code_that_ends_the_program_ends_itself(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    stamp: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    file = tmp_path / "stamp.py"
-    write(file, "1")
-    async with serving(tmp_path, sections={"stamp": options(path=str(file))}) as broker:
-        write(file, "2", start="raise SystemExit(0)")
+    async with serving(stamp.parent, sections={"stamp": options(path=str(stamp))}) as broker:
+        write(stamp, "2", start="raise SystemExit(0)")
         with pytest.raises(PluginError, match="cannot start"):
             await broker.plugins.reload("stamp")
-        file.write_text("import sys\nsys.exit(0)\n")
+        put(stamp, "import sys\nsys.exit(0)\n")
         with pytest.raises(PluginError, match="SystemExit"):
             await broker.plugins.reload("stamp")
         handle = broker.plugins.loaded["stamp"].handle
@@ -272,21 +276,19 @@ async def test_a_plugin_that_goes_tells_what_everybody_may_do_then(
 
 
 async def test_a_reload_that_fails_is_in_the_log_with_the_line(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    stamp: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    file = tmp_path / "stamp.py"
-    write(file, "1")
-    async with serving(tmp_path, sections={"stamp": options(path=str(file))}) as broker:
-        write(file, "2", start="raise OSError('no')")
+    async with serving(stamp.parent, sections={"stamp": options(path=str(stamp))}) as broker:
+        write(stamp, "2", start="raise OSError('no')")
         with pytest.raises(PluginError):
             await broker.plugins.reload("stamp")
-        assert f"plugin stamp cannot start: no ({file}:7 in start)" in caplog.messages[-1]
-        file.write_text("import json\n\n\ndef load():\n    json.loads('x')\n\n\nload()\n")
+        assert f"plugin stamp cannot start: no ({stamp}:7 in start)" in caplog.messages[-1]
+        put(stamp, "import json\n\n\ndef load():\n    json.loads('x')\n\n\nload()\n")
         with pytest.raises(PluginError):
             await broker.plugins.reload("stamp")
         assert "JSONDecodeError" in caplog.messages[-1]
-        assert f"({file}:5 in load)" in caplog.messages[-1]
-        write(file, 'broken("')
+        assert f"({stamp}:5 in load)" in caplog.messages[-1]
+        write(stamp, 'broken("')
         with pytest.raises(PluginError, match=r"SyntaxError: .* \(.*stamp.py:14\)"):
             await broker.plugins.reload("stamp")
 

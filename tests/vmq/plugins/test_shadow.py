@@ -7,7 +7,8 @@ import pytest
 
 from tests.support.until import until
 from tests.support.wire import PINGREQ_BYTES, publish_packet, subscribe_packet
-from tests.vmq.plugins.support import TIMEOUT, options, peer_of, serving
+from tests.vmq.plugins.support import TIMEOUT, options, serving
+from tests.vmq.sockets import session_of
 from vmq.broker import Broker
 from vmq.plugins.shadow import UNDER_WAY
 from vmq.plugins.starting import PluginError
@@ -63,15 +64,11 @@ def write(file: Path, text: str) -> None:
 
 async def traffic(broker: Broker) -> None:
     """Four publishes and a subscription of client c; the connection stays."""
-    async with peer_of(broker) as peer, asyncio.timeout(TIMEOUT):
-        await peer.connect("c")
+    async with session_of(broker, "c") as peer, asyncio.timeout(TIMEOUT):
         for number, topic in enumerate(("yes", "yes", "also", "raise"), 1):
-            peer.send(publish_packet(topic, b"x", qos=1, packet_id=number))
-            await peer.packet()
-        peer.send(subscribe_packet(9, ("f", 0)))
-        await peer.packet()
-        peer.send(PINGREQ_BYTES)
-        await peer.packet()
+            await peer.ask(publish_packet(topic, b"x", qos=1, packet_id=number))
+        await peer.ask(subscribe_packet(9, ("f", 0)))
+        await peer.ask(PINGREQ_BYTES)
 
 
 @pytest.fixture
@@ -122,10 +119,8 @@ async def test_the_code_that_was_tried_is_committed_not_what_the_file_holds_by_t
         await broker.plugins.shadow("rooms", 60)
         write(file, "1 / 0")
         await broker.plugins.reload("rooms", commit=True)
-        async with peer_of(broker) as peer, asyncio.timeout(TIMEOUT):
-            await peer.connect("c")
-            peer.send(publish_packet("no", b"x", qos=1, packet_id=1))
-            assert (await peer.packet()).packet_id == 1
+        async with session_of(broker, "c") as peer, asyncio.timeout(TIMEOUT):
+            assert (await peer.ask(publish_packet("no", b"x", qos=1, packet_id=1))).packet_id == 1
             peer.send(publish_packet("tried", b"x", qos=1, packet_id=2))
             assert await peer.reader.read() == b""
         with pytest.raises(PluginError, match="no other code"):
@@ -168,8 +163,7 @@ async def test_calls_beyond_what_it_can_answer_are_left_out_and_counted(
     async with serving(tmp_path, sections=sections) as broker:
         write(file, NEW.replace("asyncio.sleep(0)", "asyncio.Event().wait()"))
         tried = await broker.plugins.shadow("rooms", 60)
-        async with peer_of(broker) as peer, asyncio.timeout(TIMEOUT):
-            await peer.connect("c")
+        async with session_of(broker, "c") as peer, asyncio.timeout(TIMEOUT):
             for number in range(1, UNDER_WAY + 11):
                 peer.send(publish_packet("t", b"x", qos=1, packet_id=number))
             for _ in range(UNDER_WAY + 10):

@@ -1,6 +1,8 @@
 """What plugins answer, as clients meet it: who may enter, publish and subscribe, and what becomes of it."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +23,12 @@ from vmq_hooks import (
 )
 
 from tests.support import wire as mqtt
+from tests.support.present import present
 from tests.support.until import until
 from tests.vmq.plugins.doors import Doors, Later
-from tests.vmq.plugins.support import TIMEOUT, options, peer_of, serving
+from tests.vmq.plugins.support import TIMEOUT, Peer, options, peer_of, serving
+from tests.vmq.sockets import session_of
+from vmq.broker import Broker
 
 
 class SpeechlessError(Exception):
@@ -31,6 +36,16 @@ class SpeechlessError(Exception):
 
     def __str__(self) -> str:
         raise RuntimeError("no words")
+
+
+@asynccontextmanager
+async def guarded(folder: Path, plugin: Plugin) -> AsyncIterator[tuple[Broker, Peer]]:
+    """A broker that asks the plugin who may enter, and somebody at its door."""
+    async with (
+        serving(folder, {"doors": plugin}, anonymous=False) as broker,
+        peer_of(broker) as peer,
+    ):
+        yield broker, peer
 
 
 # --- who may enter
@@ -68,10 +83,7 @@ async def test_the_verdict_on_a_connect_is_answered(
     plugin = kind(auth_on_register=answer)
     if isinstance(plugin, Later):
         plugin.gate.set()
-    async with (
-        serving(tmp_path, {"doors": plugin}, anonymous=False) as broker,
-        peer_of(broker) as peer,
-    ):
+    async with guarded(tmp_path, plugin) as (broker, peer):
         packet = await peer.connect("c", username="u", password=b"p")
         assert packet.return_code == code
         guard = broker.plugins.guards["doors"]
@@ -121,10 +133,7 @@ async def test_register_modifiers_hold_for_the_session(tmp_path: Path) -> None:
             upgrade_qos=True,
         )
     )
-    async with (
-        serving(tmp_path, {"doors": plugin}, anonymous=False) as broker,
-        peer_of(broker) as peer,
-    ):
+    async with guarded(tmp_path, plugin) as (broker, peer):
         assert (await peer.connect("c")).return_code == 0
         queue = broker.registries["tenant"].subscribers["tenant-c"].queue
         own = queue.options
@@ -132,8 +141,7 @@ async def test_register_modifiers_hold_for_the_session(tmp_path: Path) -> None:
         assert (own.lifo, own.retry_interval, own.upgrade_outgoing_qos) == (True, 0.5, True)
         assert queue.durable
         assert queue.username == "somebody"
-        peer.send(mqtt.subscribe_packet(1, ("t", 1)))
-        await peer.packet()
+        await peer.ask(mqtt.subscribe_packet(1, ("t", 1)))
         await broker.publish("t", b"elsewhere", qos=1)
         for number in range(2):
             await broker.publish("t", b"%d" % number, qos=1, mountpoint="tenant")
@@ -141,9 +149,7 @@ async def test_register_modifiers_hold_for_the_session(tmp_path: Path) -> None:
         assert first.payload == b"0"
         peer.send(mqtt.PINGREQ_BYTES)
         await peer.expect(mqtt.PINGRESP_BYTES)  # the second waits for the window of one
-        assert first.packet_id is not None
-        peer.send(mqtt.puback_packet(first.packet_id))
-        assert (await peer.packet()).payload == b"1"
+        assert (await peer.ask(mqtt.puback_packet(first.packet_id))).payload == b"1"
         peer.send(mqtt.publish_packet("t", b"long"))
         assert await peer.rest() == b""
     assert plugin.calls[1][1:3] == ("somebody", SubscriberId("tenant-c", "tenant"))
@@ -151,10 +157,7 @@ async def test_register_modifiers_hold_for_the_session(tmp_path: Path) -> None:
 
 async def test_own_options_follow_a_reload_where_they_change_nothing(tmp_path: Path) -> None:
     plugin = Doors(auth_on_register={"max_inflight_messages": 1})
-    async with (
-        serving(tmp_path, {"doors": plugin}, anonymous=False) as broker,
-        peer_of(broker) as peer,
-    ):
+    async with guarded(tmp_path, plugin) as (broker, peer):
         await peer.connect("c")
         own = broker.registry().subscribers["c"].queue.options
         queue = msgspec.structs.replace(
@@ -175,9 +178,8 @@ async def test_publish_modifiers_change_what_is_routed(tmp_path: Path, qos: int)
     async with (
         serving(tmp_path, {"doors": plugin}) as broker,
         broker.subscribe("#", qos=2) as messages,
-        peer_of(broker) as peer,
+        session_of(broker, "c") as peer,
     ):
-        await peer.connect("c")
         pid = 7 if qos else None
         peer.send(mqtt.publish_packet("a", b"x", qos=qos, packet_id=pid), mqtt.PINGREQ_BYTES)
         if qos:
@@ -191,12 +193,14 @@ async def test_publish_modifiers_change_what_is_routed(tmp_path: Path, qos: int)
 
 async def test_a_publish_may_go_to_another_mountpoint(tmp_path: Path) -> None:
     plugin = Doors(auth_on_publish={"mountpoint": "other"})
-    async with serving(tmp_path, {"doors": plugin}) as broker, peer_of(broker) as peer:
-        await peer.connect("c")
-        async with broker.subscribe("a", mountpoint="other") as messages:
-            peer.send(mqtt.publish_packet("a", b"x"))
-            async with asyncio.timeout(TIMEOUT):
-                assert (await anext(messages)).payload == b"x"
+    async with (
+        serving(tmp_path, {"doors": plugin}) as broker,
+        broker.subscribe("a", mountpoint="other") as messages,
+        session_of(broker, "c") as peer,
+    ):
+        peer.send(mqtt.publish_packet("a", b"x"))
+        async with asyncio.timeout(TIMEOUT):
+            assert (await anext(messages)).payload == b"x"
 
 
 async def test_a_refused_will_refuses_the_connect_and_a_changed_one_is_published(
@@ -234,13 +238,10 @@ async def test_on_publish_sees_the_modified_message_and_on_deliver_rewrites(tmp_
     doors = Doors(auth_on_publish={"topic": "b"})
     async with (
         serving(tmp_path, {"doors": doors, "watcher": watcher}) as broker,
-        peer_of(broker) as peer,
+        session_of(broker, "c", username="u") as peer,
     ):
-        await peer.connect("c", username="u")
-        peer.send(mqtt.subscribe_packet(1, ("b", 0)))
-        await peer.packet()
-        peer.send(mqtt.publish_packet("a", b"x"))
-        await peer.expect(mqtt.publish_packet("b", b"x!"))
+        await peer.ask(mqtt.subscribe_packet(1, ("b", 0)))
+        await peer.ask(mqtt.publish_packet("a", b"x"), mqtt.publish_packet("b", b"x!"))
     assert watcher.seen == ["u", Message("b", b"x")]
 
 
@@ -252,10 +253,8 @@ async def test_what_the_program_publishes_is_rewritten_for_its_receivers_too(
         def on_deliver(self, message: Any) -> Any:
             return {"payload": message.payload + b"!"}
 
-    async with serving(tmp_path, {"shouts": Shouts()}) as broker, peer_of(broker) as peer:
-        await peer.connect("c")
-        peer.send(mqtt.subscribe_packet(1, ("a", 1)))
-        await peer.packet()
+    async with serving(tmp_path, {"shouts": Shouts()}) as broker, session_of(broker, "c") as peer:
+        await peer.ask(mqtt.subscribe_packet(1, ("a", 1)))
         for qos in (0, 1):
             await broker.publish("a", b"x", qos=qos)
             assert (await peer.packet()).payload == b"x!"
@@ -277,13 +276,10 @@ async def test_subscriptions_are_replaced_and_refused_one_by_one(tmp_path: Path)
             return ["mine/" + each for each in topic_filters]
 
     plugins = {"doors": Doors(auth_on_subscribe=judge), "unmap": Unmap()}
-    async with serving(tmp_path, plugins) as broker, peer_of(broker) as peer:
-        await peer.connect("c")
-        peer.send(mqtt.subscribe_packet(1, ("a", 2), ("no", 0)))
-        await peer.expect(b"\x90\x04\0\1\1\x80")
+    async with serving(tmp_path, plugins) as broker, session_of(broker, "c") as peer:
+        await peer.ask(mqtt.subscribe_packet(1, ("a", 2), ("no", 0)), b"\x90\x04\0\1\1\x80")
         assert list(broker.registry().subscribers["c"].subscriptions) == ["mine/a"]
-        peer.send(mqtt.unsubscribe_packet(2, "a"))
-        await peer.expect(b"\xb0\x02\0\2")
+        await peer.ask(mqtt.unsubscribe_packet(2, "a"), b"\xb0\x02\0\2")
         assert list(broker.registry().subscribers["c"].subscriptions) == []
 
 
@@ -306,11 +302,9 @@ async def test_order_is_kept_around_a_verdict_that_takes_time(tmp_path: Path) ->
                     "a", b"%d" % number, qos=qos, packet_id=number + 1 if qos else None
                 )
             )
-        async with peer_of(broker) as other:
+        async with session_of(broker, "other") as other:
             # Somebody else is served meanwhile.
-            assert (await other.connect("other")).return_code == 0
-            other.send(mqtt.PINGREQ_BYTES)
-            await other.expect(mqtt.PINGRESP_BYTES)
+            await other.ask(mqtt.PINGREQ_BYTES, mqtt.PINGRESP_BYTES)
         assert plugin.calls == []
         plugin.gate.set()
         async with asyncio.timeout(TIMEOUT):
@@ -324,11 +318,9 @@ async def test_a_connection_that_ends_while_it_waits_is_forgotten(tmp_path: Path
         async with peer_of(broker) as peer:
             peer.send(mqtt.connect_packet("c"))
             guard = broker.plugins.guards["doors"]
+            await until(lambda: guard.under_way)
             async with asyncio.timeout(TIMEOUT):
-                while not guard.under_way:  # noqa: ASYNC110 - nothing tells of it
-                    await asyncio.sleep(0)
-                assert broker.connections is not None
-                broker.connections.close("the test says so")
+                present(broker.connections).close("the test says so")
                 await guard.wait_idle()
         plugin.gate.set()
         assert plugin.calls == []
@@ -339,15 +331,12 @@ async def test_a_client_is_taken_over_while_it_waits(tmp_path: Path) -> None:
     plugin = Later()
     async with (
         serving(tmp_path, {"doors": plugin}) as broker,
-        peer_of(broker) as first,
+        session_of(broker, "c") as first,
         peer_of(broker) as second,
     ):
-        assert (await first.connect("c")).return_code == 0
         first.send(mqtt.publish_packet("a", b"x"))
         guard = broker.plugins.guards["doors"]
-        async with asyncio.timeout(TIMEOUT):
-            while not guard.under_way:  # noqa: ASYNC110
-                await asyncio.sleep(0)
+        await until(lambda: guard.under_way)
         assert (await second.connect("c")).return_code == 0
         assert await first.rest() == b""
         plugin.gate.set()
@@ -396,20 +385,17 @@ async def test_who_has_sent_connect_and_waits_for_us_has_a_time_of_its_own(tmp_p
 
 async def test_who_goes_away_while_it_waits_is_noticed_at_once(tmp_path: Path) -> None:
     plugin = Later()
-    async with serving(tmp_path, {"doors": plugin}, anonymous=False) as broker:
-        async with peer_of(broker) as peer:
-            peer.send(mqtt.connect_packet("c"))
-            await until(lambda: broker.plugins.guards["doors"].under_way == 1)
+    async with guarded(tmp_path, plugin) as (broker, peer):
+        peer.send(mqtt.connect_packet("c"))
+        await until(lambda: broker.plugins.guards["doors"].under_way == 1)
+        peer.writer.close()
         await until(lambda: broker.plugins.guards["doors"].under_way == 0)
         assert plugin.calls == []
 
 
 async def test_what_comes_behind_a_connect_that_waits_is_handled_after_it(tmp_path: Path) -> None:
     plugin = Later()
-    async with (
-        serving(tmp_path, {"doors": plugin}, anonymous=False) as broker,
-        peer_of(broker) as peer,
-    ):
+    async with guarded(tmp_path, plugin) as (broker, peer):
         peer.send(mqtt.connect_packet("c"))
         await until(lambda: broker.plugins.guards["doors"].under_way == 1)
         peer.send(mqtt.PINGREQ_BYTES)

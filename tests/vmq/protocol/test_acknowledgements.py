@@ -29,8 +29,7 @@ def scene(qos: int, count: int, window: int) -> tuple[House, Client]:
     """A client that was sent so many messages, as far as its window goes, and has as many ids open itself."""
     house = House()
     house.options.max_inflight_messages = window
-    client = house.client("s")
-    client.subscribe(("t", qos))
+    client = house.subscriber("s", ("t", qos))
     for number in range(count):
         house.publish("t", b"%d" % number, qos)
     client.send(*(publish_packet("u", b"", qos=2, packet_id=1 + each) for each in range(count)))

@@ -14,8 +14,7 @@ def test_the_longest_client_id_is_counted_in_bytes(house: House) -> None:
     house.options.max_client_id_size = 30
     house.client("ä" * 15)
     client = Client(house)
-    client.send(connect_packet("ä" * 15 + "b"))
-    client.expect(b"\x20\x02\x00\x02")
+    client.ask(connect_packet("ä" * 15 + "b"), b"\x20\x02\x00\x02")
     assert client.is_closed()
 
 
@@ -23,8 +22,7 @@ def test_nobody_new_enters_while_memory_is_short(house: House) -> None:
     present = house.client("present")
     house.core.memory_is_high = True
     client = Client(house)
-    client.send(connect_packet("c"))
-    client.expect(b"\x20\x02\x00\x03")
+    client.ask(connect_packet("c"), b"\x20\x02\x00\x03")
     assert client.is_closed()
     assert house.core.counters.memory_refused == 1
     present.ping()
@@ -35,8 +33,7 @@ def test_who_connects_too_often_is_refused_for_a_while() -> None:
     for _ in range(2):
         house.client("c").disconnect()
     client = Client(house)
-    client.send(connect_packet("c"))
-    client.expect(b"\x20\x02\x00\x03")
+    client.ask(connect_packet("c"), b"\x20\x02\x00\x03")
     assert house.core.counters.flapping_refused == 1
     house.client("other").ping()
     house.clock.advance(61)
@@ -48,12 +45,10 @@ def test_a_wrong_password_is_no_connect_of_the_client_whose_id_it_names() -> Non
     listen(house, "auth_on_register", answers={"auth_on_register": by_password})
     for _ in range(10):
         attacker = Client(house, anonymous=False)
-        attacker.send(connect_packet("c", username="ann", password=b"wrong"))
-        attacker.expect(b"\x20\x02\x00\x04")
+        attacker.ask(connect_packet("c", username="ann", password=b"wrong"), b"\x20\x02\x00\x04")
     for _ in range(2):
         client = Client(house, anonymous=False)
-        client.send(connect_packet("c", username="ann", password=b"right"))
-        client.expect(b"\x20\x02\x00\x00")
+        client.ask(connect_packet("c", username="ann", password=b"right"), b"\x20\x02\x00\x00")
         client.disconnect()
 
 
@@ -63,8 +58,7 @@ def test_another_user_s_connects_are_not_counted_for_a_client_id() -> None:
         Client(house).send(connect_packet("c", username="eve"))
     assert house.core.counters.flapping_refused == 1
     ann = Client(house)
-    ann.send(connect_packet("c", username="ann"))
-    ann.expect(b"\x20\x02\x00\x00")
+    ann.ask(connect_packet("c", username="ann"), b"\x20\x02\x00\x00")
 
 
 def test_a_long_user_name_takes_no_more_memory_than_a_short_one() -> None:
@@ -85,9 +79,7 @@ def allow_two_connects(options: CoreOptions) -> None:
 def test_a_verified_certificate_is_let_in_and_its_name_is_the_user(house: House) -> None:
     client = Client(house, anonymous=False)
     client.connection.session.identity = "device-7"
-    client.send(connect_packet("c", username="somebody else"))
-    client.expect(b"\x20\x02\x00\x00")
+    client.ask(connect_packet("c", username="somebody else"), b"\x20\x02\x00\x00")
     assert client.connection.session.username == "device-7"
     other = Client(house, anonymous=False)
-    other.send(connect_packet("d", username="device-7"))
-    other.expect(b"\x20\x02\x00\x05")
+    other.ask(connect_packet("d", username="device-7"), b"\x20\x02\x00\x05")

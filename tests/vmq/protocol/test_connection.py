@@ -35,8 +35,7 @@ def test_others_and_deadlines_have_their_turn_between_the_passes(house: House) -
     house.patient = True
     flood.send(mqtt.PINGREQ_BYTES * 3 * PACKETS_A_PASS)
     before = house.core.counters.mqtt_pingreq_received
-    other.send(mqtt.PINGREQ_BYTES)
-    other.expect(mqtt.PINGRESP_BYTES)
+    other.ask(mqtt.PINGREQ_BYTES, mqtt.PINGRESP_BYTES)
     assert house.core.counters.mqtt_pingreq_received == before + 1
     flood.connection.close("its time is over")
     house.settle()
@@ -256,8 +255,7 @@ def test_closing_writes_what_is_there_first(house: House, client: Client) -> Non
 
 
 def test_closing_twice_ends_the_session_once(house: House) -> None:
-    watcher = house.client("w")
-    watcher.subscribe(("will", 0))
+    watcher = house.subscriber("w", ("will", 0))
     client = house.client("c", will=mqtt.Will("will", b"x"))
     client.connection.close("one reason")
     client.connection.close("another")

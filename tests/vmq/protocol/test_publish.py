@@ -6,9 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.wire import (
-    publish_packet,
-)
+from tests.support import wire as mqtt
 from tests.vmq.mqtt.strategies import cut
 from tests.vmq.support import Client, House, watcher
 
@@ -50,7 +48,7 @@ def test_a_bad_publish_closes_the_connection_with_its_statement_in_the_log(
 def test_a_clean_session_forgets_its_qos_2_ids(house: House) -> None:
     other = watcher(house)
     for _ in range(2):
-        house.client("c").send(publish_packet("a", b"x", qos=2, packet_id=7))
+        house.client("c").send(mqtt.publish_packet("a", b"x", qos=2, packet_id=7))
     assert other.payloads() == [b"x", b"x"]
 
 
@@ -64,7 +62,7 @@ def test_bursts_reach_fast_and_slow_subscribers_alike(
         client.subscribe(("+", 0))
     slow.block()
     other.subscribe(("$share/g/b", 0))
-    stream = b"".join(publish_packet(topic, payload) for topic, payload in messages)
+    stream = b"".join(mqtt.publish_packet(topic, payload) for topic, payload in messages)
     places = data.draw(st.lists(st.integers(0, 100), max_size=4))
     publisher = house.client("p")
     for chunk in cut(stream, places):
@@ -84,7 +82,7 @@ def test_a_longer_spelling_of_a_length_is_not_passed_on(
 ) -> None:
     """Not every client can read what this one writes (section 2.2.3)."""
     client.subscribe(("a", 2))
-    short = publish_packet("a", b"xyz")
+    short = mqtt.publish_packet("a", b"xyz")
     assert short[1] == 6
     house.client("p").send(short, short[:1] + spelling + short[2:], short, short)
     assert client.take_bytes() == short * 4
@@ -94,13 +92,13 @@ def test_a_longer_spelling_of_a_length_is_not_passed_on(
 @pytest.mark.parametrize("spelling", LONG_SPELLINGS)
 def test_nor_is_it_at_qos_1_and_2(house: House, qos: int, spelling: bytes, client: Client) -> None:
     client.subscribe(("a", 2))
-    short = publish_packet("a", b"x", qos=qos, packet_id=1)
+    short = mqtt.publish_packet("a", b"x", qos=qos, packet_id=1)
     assert short[1] == 6
     house.client("p").send(short[:1] + spelling + short[2:])
     assert client.take_bytes() == short
 
 
 def test_a_burst_without_subscribers_is_counted(house: House, client: Client) -> None:
-    client.send(publish_packet("a", b"x") * 10)
+    client.send(mqtt.publish_packet("a", b"x") * 10)
     assert house.core.counters.mqtt_publish_received == 10
     assert house.core.counters.mqtt_publish_sent == 0

@@ -9,7 +9,8 @@ import pytest
 from vmq_hooks import Accept, Cache, Message, Plugin, Refuse, Subscription, hook
 
 from tests.support.wire import Will, connect_packet, publish_packet, subscribe_packet
-from tests.vmq.plugins.support import peer_of, serving
+from tests.vmq.plugins.support import serving
+from tests.vmq.sockets import session_of
 from tests.vmq.support import Client, House
 from vmq.cli.start.log_flood import FloodFilter
 from vmq.cli.start.log_json import JsonFormatter
@@ -51,8 +52,7 @@ def _at_info(caplog: pytest.LogCaptureFixture) -> None:
 async def test_a_publish(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with serving(tmp_path, {"strict": Strict()}) as broker:
         for _ in range(2):  # the second time from memory
-            async with peer_of(broker) as peer:
-                await peer.connect("c", username="u")
+            async with session_of(broker, "c", username="u") as peer:
                 peer.send(
                     publish_packet("mine", b""), publish_packet("theirs/x", b"", qos=1, packet_id=7)
                 )
@@ -62,14 +62,12 @@ async def test_a_publish(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> No
 
 
 async def test_subscriptions(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async with serving(tmp_path, {"strict": Strict()}) as broker, peer_of(broker) as peer:
-        await peer.connect("c")
+    async with serving(tmp_path, {"strict": Strict()}) as broker, session_of(broker, "c") as peer:
         peer.send(subscribe_packet(1, ("a", 0), ("mine", 1), ("b/+", 0)))
         await peer.expect(b"\x90\x05\0\1\x80\1\x80")
         peer.send(subscribe_packet(2, ("mine", 0), ("#", 0)))
         await peer.expect(b"\x90\x04\0\2\x80\x80")
-        peer.send(subscribe_packet(3, ("mine", 0)))
-        await peer.expect(b"\x90\x03\0\3\0")
+        await peer.ask(subscribe_packet(3, ("mine", 0)), b"\x90\x03\0\3\0")
     first = 'subscription refused client=c user="" filters='
     assert told(caplog) == [
         first + '"a b/+" more=0 plugin=strict reason="not allowed"',
@@ -85,10 +83,8 @@ async def test_when_nobody_said_yes_no_plugin_is_named(
         def auth_on_subscribe(self) -> None:
             return None
 
-    async with serving(tmp_path, {"shy": Shy()}) as broker, peer_of(broker) as peer:
-        await peer.connect("c")
-        peer.send(subscribe_packet(1, ("a", 0)))
-        await peer.expect(b"\x90\x03\0\1\x80")
+    async with serving(tmp_path, {"shy": Shy()}) as broker, session_of(broker, "c") as peer:
+        await peer.ask(subscribe_packet(1, ("a", 0)), b"\x90\x03\0\1\x80")
     assert told(caplog)[0].endswith('plugin=none reason="no plugin accepted it (asked: shy)"')
 
 
@@ -113,8 +109,7 @@ async def test_of_several_plugins_the_one_that_refused_is_named(
             return Accept()
 
     plugins: dict[str, Plugin] = {"one": Later(), "two": Says(), "three": Never()}
-    async with serving(tmp_path, plugins) as broker, peer_of(broker) as peer:
-        await peer.connect("c")
+    async with serving(tmp_path, plugins) as broker, session_of(broker, "c") as peer:
         peer.send(publish_packet("a", b""))
         assert await peer.rest() == b""
     assert told(caplog) == ['publish refused client=c user="" topic="a" plugin=two reason="no"']

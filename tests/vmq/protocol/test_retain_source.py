@@ -45,8 +45,7 @@ def keep(house: House, count: int = 3) -> None:
 
 
 def brought(house: House) -> list[str]:
-    client = house.client("new")
-    client.subscribe(("t/#", 0))
+    client = house.subscriber("new", ("t/#", 0))
     return topics(client)
 
 
@@ -107,8 +106,7 @@ def test_what_a_plugin_moved_to_its_topic_has_no_source(house: House) -> None:
 def test_many_are_judged_in_steps(house: House) -> None:
     keep(house, 2 * STEP + 1)
     judge = Judge(house)
-    client = house.client("new")
-    client.subscribe(("t/#", 0))
+    client = house.subscriber("new", ("t/#", 0))
     for step in (1, 2):
         assert (len(judge.asked), topics(client)) == (step * STEP, [])
         assert judge.later() == 1
@@ -126,8 +124,7 @@ def test_few_verdicts_are_awaited_at_a_time(house: House) -> None:
         return pending[-1]
 
     judge.answer = later
-    client = house.client("new")
-    client.subscribe(("t/#", 0))
+    client = house.subscriber("new", ("t/#", 0))
     assert len(pending) == AT_ONCE
     for number, each in enumerate(list(pending)):
         each.finish(Refuse("no") if number == 0 else None)
@@ -151,8 +148,7 @@ def test_who_does_not_want_them_any_more_gets_none(house: House, *, leaves: bool
     judge = Judge(house)
     pending = Pending(lambda: None)
     judge.answer = lambda _topic: pending
-    client = house.client("new")
-    client.subscribe(("t/#", 0))
+    client = house.subscriber("new", ("t/#", 0))
     if leaves:
         client.lose()
     else:

@@ -13,8 +13,7 @@ from vmq.protocol.rights import lapse_of, take_back, tell_of_lost, wanted_of
 
 
 def subscriber(house: House, *filters: str) -> Subscriber:
-    client = house.client("c")
-    client.subscribe(*[(each, 1) for each in filters])
+    client = house.subscriber("c", *[(each, 1) for each in filters])
     client.take()
     return house.registry.subscribers["c"]
 

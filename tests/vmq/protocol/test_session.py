@@ -11,6 +11,7 @@ import pytest
 from vmq_hooks.verdicts import Refuse
 
 from tests.support import wire as mqtt
+from tests.support.present import present
 from tests.vmq.support import Client, House, stored_house
 from vmq.config.options import LARGEST_CONNECT
 from vmq.core.context import CoreOptions
@@ -39,11 +40,9 @@ def test_a_connect_of_any_size_the_standard_allows_is_read_and_nothing_larger_is
 
 
 def test_a_durable_session_is_refused_while_the_store_cannot_write(durable: House) -> None:
-    assert durable.store is not None
-    durable.store.failing = True
+    present(durable.store).failing = True
     client = Client(durable)
-    client.send(mqtt.connect_packet("c", clean=False))
-    client.expect(b"\x20\x02\x00\x03")
+    client.ask(mqtt.connect_packet("c", clean=False), b"\x20\x02\x00\x03")
     assert client.is_closed()
     durable.client("c", clean=True).ping()
 
@@ -96,11 +95,9 @@ def test_the_answer_to_durable_work_leaves_after_the_commit(
     tmp_path: Path, act: Act, durability: str
 ) -> None:
     with stored_house(tmp_path, durability=durability) as house:
-        reader = house.client("reader", clean=False)
-        reader.subscribe(("d", 1))
+        reader = house.subscriber("reader", ("d", 1), clean=False)
         reader.lose()
-        client = house.client("c", clean=False)
-        client.subscribe(("d", 0))
+        client = house.subscriber("c", ("d", 0), clean=False)
         client.send(mqtt.publish_packet("x", qos=2, packet_id=8))
         client.take()
         patient(house)
@@ -123,8 +120,7 @@ def test_the_connack_of_a_durable_session_leaves_after_the_commit(durable: House
 def test_a_message_at_qos_2_is_not_sent_to_a_durable_session_before_its_id_is_stored(
     durable: House,
 ) -> None:
-    client = durable.client("c", clean=False)
-    client.subscribe(("a", 2))
+    client = durable.subscriber("c", ("a", 2), clean=False)
     patient(durable)
     durable.publish("a", b"x", 2)
     durable.core.outbox.flush()
@@ -134,8 +130,7 @@ def test_a_message_at_qos_2_is_not_sent_to_a_durable_session_before_its_id_is_st
 
 
 def test_what_needs_no_store_is_answered_at_once(durable: House) -> None:
-    clean = durable.client("clean")
-    clean.subscribe(("a", 2))
+    clean = durable.subscriber("clean", ("a", 2))
     patient(durable)
     clean.send(
         mqtt.publish_packet("a", b"1", qos=1, packet_id=1),
@@ -162,8 +157,7 @@ def test_a_defect_of_ours_ends_one_connection_only(
         house.client(member).subscribe(("$share/g/a", 0))
     house.core.choose = broken
     client.send(mqtt.publish_packet("a", b"x"), mqtt.PINGREQ_BYTES)
-    client.expect()
-    assert client.is_closed()
+    client.expect_end()
     other.ping()
     assert [record.exc_info is not None for record in caplog.records if record.levelno >= 40] == [
         True
@@ -235,8 +229,7 @@ class OtherNode(Claims):
         self.cancelled += 1
 
     def finish(self, answer: Answer = None) -> None:
-        assert self.pending is not None
-        self.pending.finish(answer)
+        present(self.pending).finish(answer)
 
 
 @pytest.fixture
@@ -259,8 +252,7 @@ def test_a_connect_waits_for_its_session(house: House, elsewhere: OtherNode) -> 
 
 def subscribed_to(house: House, elsewhere: OtherNode, topic: str) -> Client:
     house.core.claims = Claims()
-    reader = house.client("reader")
-    reader.subscribe((topic, 0))
+    reader = house.subscriber("reader", (topic, 0))
     house.core.claims = elsewhere
     return reader
 
@@ -297,8 +289,7 @@ def test_a_claim_that_another_connect_overtakes_ends_without_an_answer(
     client = Client(house)
     client.send(mqtt.connect_packet("c"))
     elsewhere.finish(Refuse("taken over"))
-    client.expect()
-    assert client.is_closed()
+    client.expect_end()
 
 
 def test_a_session_that_is_here_is_not_waited_for(house: House) -> None:

@@ -5,6 +5,7 @@ from vmq_hooks.types import REFUSED_QOS, Subscription
 from vmq_hooks.verdicts import Refuse
 
 from tests.support import wire as mqtt
+from tests.support.present import present
 from tests.vmq.support import Client, House
 from vmq.core.hook_sites import Answer, Pending
 from vmq.protocol.subscribe import FILTERS_A_STEP, NODES_A_STEP
@@ -47,11 +48,10 @@ def test_a_long_subscribe_goes_in_steps_and_what_is_behind_waits(house: House) -
     client = connected(house)
     pairs = [(each, index % 3) for index, each in enumerate(FILTERS)]
     client.send(mqtt.subscribe_packet(5, *pairs), mqtt.PINGREQ_BYTES)
-    present = client.connection.session.subscriber
-    assert present is not None
-    counts = [len(present.subscriptions)]
+    subscriber = present(client.connection.session.subscriber)
+    counts = [len(subscriber.subscriptions)]
     while house.turn():
-        counts.append(len(present.subscriptions))
+        counts.append(len(subscriber.subscriptions))
     steps = [after - before for before, after in zip([0, *counts], counts, strict=False)]
     assert sum(steps) == MANY
     assert max(steps) == FILTERS_A_STEP
@@ -76,8 +76,7 @@ def test_a_short_one_is_answered_at_once(house: House) -> None:
 @pytest.mark.parametrize("clean", [False, True])
 def test_one_that_is_malformed_at_its_end_has_no_effect(durable: House, clean: bool) -> None:
     client = connected(durable, clean=clean)
-    subscriber = client.connection.session.subscriber
-    assert subscriber is not None
+    subscriber = present(client.connection.session.subscriber)
     client.send(mqtt.subscribe_packet(5, *((each, 0) for each in FILTERS), ("a/#/b", 0)))
     durable.settle()
     assert client.is_closed()
@@ -89,12 +88,11 @@ def test_a_long_unsubscribe_goes_in_steps(house: House) -> None:
     client.send(mqtt.subscribe_packet(5, *((each, 0) for each in FILTERS)))
     turns(house)
     client.take()
-    present = client.connection.session.subscriber
-    assert present is not None
+    subscriber = present(client.connection.session.subscriber)
     client.send(mqtt.unsubscribe_packet(6, *FILTERS), mqtt.PINGREQ_BYTES)
-    counts = [len(present.subscriptions)]
+    counts = [len(subscriber.subscriptions)]
     while house.turn():
-        counts.append(len(present.subscriptions))
+        counts.append(len(subscriber.subscriptions))
     steps = [before - after for before, after in zip([MANY, *counts], counts, strict=False)]
     assert sum(steps) == MANY
     assert max(steps) == FILTERS_A_STEP
@@ -205,8 +203,6 @@ def test_a_filter_that_is_repeated_counts_once_and_has_each_of_its_codes(house: 
 def test_many_filters_over_many_retained_messages_are_bounded_each_turn(house: House) -> None:
     retain(house, 500)
     client = connected(house)
-    subscriber = client.connection.session.subscriber
-    assert subscriber is not None
     before = house.core.work
     client.send(mqtt.subscribe_packet(5, *((f"{'+/' * depth}#", 0) for depth in range(40))))
     steps = [house.core.work - before]
@@ -220,8 +216,7 @@ def test_a_subscription_that_ends_meanwhile_brings_no_more(house: House) -> None
     retain(house, 3 * NODES_A_STEP)
     client = connected(house)
     client.send(mqtt.subscribe_packet(5, ("r/+", 0)))
-    subscriber = client.connection.session.subscriber
-    assert subscriber is not None
+    subscriber = present(client.connection.session.subscriber)
     house.registry.unsubscribe(subscriber, "r/+")
     turns(house)
     assert len(of_type(client.take(), mqtt.PUBLISH)) < NODES_A_STEP

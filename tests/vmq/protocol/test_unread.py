@@ -90,8 +90,7 @@ def test_many_small_replies_behind_a_slow_disk_count_what_they_cost(
 
 def test_messages_do_not_pile_up_behind_a_slow_disk(house: House) -> None:
     house.options.max_online_messages = 5
-    client = house.client("c")
-    client.subscribe(("a", 0))
+    client = house.subscriber("c", ("a", 0))
     publisher = house.client("p")
     house.patient = True
     client.connection.deliver_after(house.core.outbox.stored, 1)
@@ -152,10 +151,8 @@ def test_unblocking_a_closing_connection_sends_nothing_more(house: House, client
 
 
 def test_the_queue_of_a_session_that_was_taken_over_is_not_touched(house: House) -> None:
-    older = house.client("c")
-    older.subscribe(("a", 0))
-    newer = house.client("c")
-    newer.subscribe(("a", 0))
+    older = house.subscriber("c", ("a", 0))
+    newer = house.subscriber("c", ("a", 0))
     older.connection.pause_writing()
     house.publish("a", b"x")
     assert newer.payloads() == [b"x"]

@@ -25,7 +25,6 @@ def test_an_empty_retained_will_erases(house: House) -> None:
 
 
 def test_a_will_reaches_the_durable_session_that_left_it(durable: House) -> None:
-    client = durable.client("c", clean=False, will=Will("will", b"gone", 1))
-    client.subscribe(("will", 1))
+    client = durable.subscriber("c", ("will", 1), clean=False, will=Will("will", b"gone", 1))
     client.lose()
     assert durable.client("c", clean=False).payloads() == [b"gone"]

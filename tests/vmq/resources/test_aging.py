@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.present import present
 from tests.vmq.support import WALL_START, House, publish_numbers, read_on, subscribed, take_numbers
 from vmq.resources.aging import sweep
 
@@ -86,8 +87,7 @@ def test_a_queue_whose_first_is_young_is_read_once(durable: House) -> None:
     look(durable)
     queue = durable.queue("s")
     assert (queue.seen_first, queue.seen_since) == (queue.first, int(durable.wall_clock() * 1000))
-    store = durable.store
-    assert store is not None
+    store = present(durable.store)
     store.db.close()  # whoever reads it fails
     look(durable)
     assert queue.waiting() == 10
@@ -118,8 +118,7 @@ def test_the_clock_is_read_once_a_commit_that_cannot_gather_for_long(
     house.settle()
     publish_numbers(house, 3)
     queue, store = house.queue("s"), house.store
-    assert store is not None
-    found = [store.load_waiting(queue.session, seq) for seq in (1, 2, 3)]
+    found = [present(store).load_waiting(queue.session, seq) for seq in (1, 2, 3)]
     since = [each.since / 1000 - WALL_START for each in found if each is not None]
     assert since == ([0, 5, 10] if durability == "memory" else [0, 0, 10])
     house.close()

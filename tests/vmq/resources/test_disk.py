@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.present import present
 from tests.support.wire import CONNACK, PUBACK, connect_packet, publish_packet
 from tests.vmq.support import Client, House, publish_numbers, read_on, subscribed
 from vmq.config.options import StoreOptions
@@ -32,15 +33,13 @@ class Disk:
 
     @property
     def limit(self) -> int:
-        store = self.house.store
-        assert store is not None
+        store = present(self.house.store)
         return store.max_total
 
 
 def away(house: House, name: str, count: int, seconds: float, size: int = 2000) -> None:
     """A durable session that goes away, gets numbers, and stays away for so long."""
-    client = house.client(name, clean=False)
-    client.subscribe((name, 1))
+    client = house.subscriber(name, (name, 1), clean=False)
     client.lose()
     for number in range(count):
         house.publish(name, (b"%d" % number).ljust(size), 1)
@@ -109,8 +108,7 @@ def test_who_is_away_longest_with_most_loses_first(durable: House) -> None:
     away(durable, "short", 10, 10)
     away(durable, "large", 50, 10)
     subscribed(durable, clean=False)
-    store = durable.store
-    assert store is not None
+    store = present(durable.store)
     disk = Disk(durable, StoreOptions(max_bytes=int(store.sizes.total / 0.91)))
     disk.look()
     assert counts(durable)["large"] == 50
@@ -126,8 +124,7 @@ def test_who_is_away_longest_with_most_loses_first(durable: House) -> None:
 def test_a_connected_session_loses_nothing_and_the_rest_is_refused(durable: House) -> None:
     client = subscribed(durable, clean=False)
     publish_numbers(durable, *range(100))
-    store = durable.store
-    assert store is not None
+    store = present(durable.store)
     disk = Disk(durable, StoreOptions(max_bytes=store.sizes.total))
     disk.look()
     assert refused(durable).is_closed()
@@ -142,21 +139,18 @@ def test_a_connected_session_loses_nothing_and_the_rest_is_refused(durable: Hous
 
 def test_below_nine_tenths_nothing_goes(durable: House) -> None:
     away(durable, "long", 10, 1000)
-    store = durable.store
-    assert store is not None
+    store = present(durable.store)
     Disk(durable, StoreOptions(max_bytes=int(store.sizes.total / 0.89))).look()
     assert counts(durable)["long"] == 10
 
 
 def test_a_body_that_many_absent_hold_goes_when_the_last_lost_it(durable: House) -> None:
     for name in ("one", "two", "three"):
-        client = durable.client(name, clean=False)
-        client.subscribe(("t", 1))
+        client = durable.subscriber(name, ("t", 1), clean=False)
         client.lose()
     for number in range(20):
         durable.publish("t", (b"%d" % number).ljust(5000), 1)
-    store = durable.store
-    assert store is not None
+    store = present(durable.store)
     assert store.sizes.total < 25 * 5000
     disk = Disk(durable, StoreOptions(max_bytes=int(store.sizes.total / 0.95)))
     disk.look()
@@ -169,8 +163,7 @@ def test_a_body_that_many_absent_hold_goes_when_the_last_lost_it(durable: House)
 
 def test_a_disk_with_less_than_a_gib_free_takes_no_durable_work(durable: House) -> None:
     client = subscribed(durable, clean=False)
-    live = durable.client("live")
-    live.subscribe(("live", 1))
+    live = durable.subscriber("live", ("live", 1))
     disk = Disk(durable)
     disk.free = GIB - 1
     disk.look()
@@ -203,8 +196,7 @@ def test_a_small_disk_keeps_a_tenth_and_says_so(
     assert f"has {2 * GIB} bytes in all" in line
     assert f"under {2 * GIB // 10} bytes free" in line
     assert "store.min_free_bytes" in line
-    store = durable.store
-    assert store is not None
+    store = present(durable.store)
     assert not store.is_short
     disk.free = GIB // 10
     disk.look()
@@ -216,8 +208,7 @@ def test_a_tiny_disk_keeps_room_for_what_the_store_merges(durable: House) -> Non
     disk.total, disk.free, disk.own = 64 << 20, 60 << 20, 4 << 20
     disk.look()
     assert disk.limit == 16 << 20
-    store = durable.store
-    assert store is not None
+    store = present(durable.store)
     assert not store.is_short
     disk.free = (16 << 20) - 1
     disk.look()

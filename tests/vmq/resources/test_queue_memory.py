@@ -11,8 +11,7 @@ SIZE = 1000 + 1
 
 
 def slow_client(house: House, name: str, qos: int = 1) -> Client:
-    client = house.client(name)
-    client.subscribe((f"{name}", qos))
+    client = house.subscriber(name, (f"{name}", qos))
     client.block()
     return client
 
@@ -73,8 +72,7 @@ def test_from_then_on_the_queues_may_not_grow_until_the_process_has_less(house: 
 
 
 def test_qos_0_goes_first_and_what_is_in_the_store_stays(durable: House) -> None:
-    client = durable.client("d", clean=False)
-    client.subscribe(("d", 1))
+    client = durable.subscriber("d", ("d", 1), clean=False)
     client.block()
     send(durable, "d", 10)
     send(durable, "d", 5, 0)

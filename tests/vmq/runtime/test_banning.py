@@ -8,6 +8,7 @@ from vmq_hooks import RegisterModifiers
 
 from tests.vmq.plugins.doors import Doors
 from tests.vmq.plugins.support import peer_of, serving
+from tests.vmq.sockets import session_of
 from vmq.admin.bans import add_ban, list_bans, remove_ban
 from vmq.admin.errors import AdminError, NotFoundError
 from vmq.broker import Broker
@@ -22,9 +23,7 @@ async def code(broker: Broker, client_id: str, user: str | None = None) -> int:
 
 async def test_a_banned_client_has_to_go_and_comes_back_when_it_may(tmp_path: Path) -> None:
     async with serving(tmp_path) as broker:
-        async with peer_of(broker) as banned, peer_of(broker) as other:
-            await banned.connect("c")
-            await other.connect("d")
+        async with session_of(broker, "c") as banned, session_of(broker, "d"):
             row = add_ban(broker, client_id="c", seconds=3600, reason="floods")
             assert row.disconnected == 1
             assert row.until is not None
@@ -66,8 +65,7 @@ async def test_who_is_banned_costs_no_plugin_anything(tmp_path: Path) -> None:
 
 
 async def test_what_another_worker_wrote_holds_within_a_second(tmp_path: Path) -> None:
-    async with serving(tmp_path) as broker, peer_of(broker) as peer:
-        await peer.connect("c")
+    async with serving(tmp_path) as broker, session_of(broker, "c") as peer:
         Bans(Path(broker.config.broker.data_dir)).add("client_id", "c")
         assert await peer.rest() == b""
         assert await code(broker, "c") == 5

@@ -9,12 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.wire import (
-    PINGREQ_BYTES,
-    PUBLISH,
-    Will,
-    connect_packet,
-)
+from tests.support import wire as mqtt
 from tests.vmq.support import Client, House
 from vmq.core.context import CoreOptions
 from vmq.core.hook_sites import Pending
@@ -79,7 +74,7 @@ async def test_bytes_without_a_whole_connect_do_not_help(house: House) -> None:
     client = Client(house)
     async with watched(client, 5.0) as watch:
         house.clock.advance(4)
-        client.send(connect_packet("c")[:-1])
+        client.send(mqtt.connect_packet("c")[:-1])
         house.clock.advance(1)
         watch.wake()
         await turns()
@@ -114,7 +109,7 @@ async def test_a_client_is_not_blamed_for_the_session_that_it_waits_for(house: H
     house.core.claims = Slow()
     client = Client(house)
     async with watched(client, 0.05) as watch:
-        client.send(connect_packet("c", keep_alive=10))
+        client.send(mqtt.connect_packet("c", keep_alive=10))
         house.clock.advance(LONG)
         watch.wake()
         await turns()
@@ -147,16 +142,15 @@ async def test_the_next_look_is_when_one_and_a_half_keep_alives_are_over(house: 
         assert watch.watch() == 15.0
         house.clock.advance(6)
         assert watch.watch() == 9.0
-        client.send(PINGREQ_BYTES)
+        client.send(mqtt.PINGREQ_BYTES)
         assert watch.watch() == 15.0
 
 
 async def test_silence_ends_the_connection_as_a_failure_would(
     house: House, caplog: pytest.LogCaptureFixture
 ) -> None:
-    watcher = house.client("w")
-    watcher.subscribe(("will", 0))
-    client = house.client("c", keep_alive=10, will=Will("will", b"gone"))
+    watcher = house.subscriber("w", ("will", 0))
+    client = house.client("c", keep_alive=10, will=mqtt.Will("will", b"gone"))
     async with watched(client) as watch:
         house.clock.advance(14.9)
         watch.wake()
@@ -182,7 +176,7 @@ async def test_bytes_that_wait_unread_when_the_keep_alive_is_over_are_a_sign_of_
         assert soon is not None
         assert 0 < soon < 1, "the loop may have been late: one more look"
         assert not client.is_closed()
-        client.send(PINGREQ_BYTES)
+        client.send(mqtt.PINGREQ_BYTES)
         assert watch.watch() == 15.0
         house.clock.advance(15)
         watch.watch()
@@ -203,17 +197,16 @@ async def test_without_keep_alive_nothing_is_due(house: House) -> None:
 
 async def test_a_retry_is_due_after_its_interval(house: House) -> None:
     house.options.retry_interval = 20.0
-    client = house.client("c", keep_alive=60)
-    client.subscribe(("a", 1))
+    client = house.subscriber("c", ("a", 1), keep_alive=60)
     house.publish("a", b"x", 1)
-    assert not client.take_one(PUBLISH).dup
+    assert not client.take_one(mqtt.PUBLISH).dup
     async with watched(client) as watch:
         assert watch.watch() == 20.0
         client.expect()
         house.clock.advance(20)
         watch.wake()
         await turns()
-        assert client.take_one(PUBLISH).dup
+        assert client.take_one(mqtt.PUBLISH).dup
         house.clock.advance(60)
         assert watch.watch() == 10.0, "the keep alive comes first"
 

@@ -5,11 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.wire import (
-    connect_packet,
-    publish_packet,
-    subscribe_packet,
-)
+from tests.support import wire as mqtt
 from tests.vmq.support import Client, House
 from vmq.core.queue import Queue
 from vmq.runtime.draining import QueueTasks
@@ -35,7 +31,7 @@ def slow_backlog(house: House, count: int, step: int) -> tuple[Client, Queue]:
         house.publish("a", b"%d" % number, 1)
     house.patient = True
     client = Client(house)
-    client.send(connect_packet("c", clean=False))
+    client.send(mqtt.connect_packet("c", clean=False))
     house.commit()
     client.take()
     [queue] = house.woken
@@ -114,8 +110,8 @@ async def test_a_subscriber_drains_while_its_publisher_goes_on(durable: House) -
     tasks = QueueTasks(durable.core)
     tasks.wake(queue)
     publisher = Client(durable)
-    publisher.send(connect_packet("p"), publish_packet("a", b"15", qos=1, packet_id=1))
-    publisher.send(subscribe_packet(2, ("b", 0)))
+    publisher.send(mqtt.connect_packet("p"), mqtt.publish_packet("a", b"15", qos=1, packet_id=1))
+    publisher.send(mqtt.subscribe_packet(2, ("b", 0)))
     await finished(tasks)
     durable.commit()
     assert client.payloads() == [b"%d" % number for number in range(16)]

@@ -6,11 +6,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.support.wire import (
-    publish_packet,
-    subscribe_packet,
-)
-from tests.vmq.sockets import TIMEOUT, config_in, peer_of, take
+from tests.support import wire as mqtt
+from tests.vmq.sockets import TIMEOUT, config_in, session_of, take
 from vmq.broker import Broker
 from vmq.config.options import (
     QueueOptions,
@@ -32,13 +29,11 @@ async def test_publish_and_subscribe_within_the_process(embedded: Broker, qos: i
 
 
 async def test_embedded_and_real_clients_hear_each_other(embedded: Broker) -> None:
-    async with peer_of(embedded) as peer, embedded.subscribe("up") as messages:
-        await peer.connect("c")
-        peer.send(subscribe_packet(1, ("down", 0)))
-        await peer.packet()
+    async with session_of(embedded, "c") as peer, embedded.subscribe("up") as messages:
+        await peer.ask(mqtt.subscribe_packet(1, ("down", 0)))
         await embedded.publish("down", b"x", qos=2)
-        await peer.expect(publish_packet("down", b"x"))
-        peer.send(publish_packet("up", b"y"))
+        await peer.expect(mqtt.publish_packet("down", b"x"))
+        peer.send(mqtt.publish_packet("up", b"y"))
         assert await take(messages, 1) == [b"y"]
 
 

@@ -154,8 +154,7 @@ def test_a_plugin_that_blocks_a_broker_is_named_with_its_line(
         env={"PYTHONHASHSEED": "0"},
         args=("--allow-anonymous", "--config", str(config)),
     )
-    wire = Wire.connect_tcp(broker.tcp)
-    wire.connect("c")
+    wire = Wire.connected(broker.tcp, "c")
     wire.publish(topic, b"", qos=1)
     wire.stream.close()
     number = next(at for at, text in enumerate(BLOCKS.splitlines(), 1) if line in text)

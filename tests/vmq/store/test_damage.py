@@ -7,6 +7,7 @@ from pathlib import Path
 import plyvel
 import pytest
 
+from tests.support.present import present
 from tests.vmq.damaged_store import SHARED, hurt, make, number, q, start
 from vmq.store.damage import (
     FILE,
@@ -109,8 +110,7 @@ def test_a_whole_store_has_nothing_to_isolate(data: Path) -> None:
 def test_what_cannot_be_read_is_isolated_and_refused(data: Path) -> None:
     path = hurt(data, q(2, 50))
     before = path.read_bytes()
-    damage = isolation_of(data).isolate()
-    assert damage is not None
+    damage = present(isolation_of(data).isolate())
     assert [each.table for each in damage.lost] == [path.name]
     assert path.with_name(path.name + KEPT).read_bytes() == before
     assert path.read_bytes() != before
@@ -128,8 +128,7 @@ def test_what_cannot_be_read_is_isolated_and_refused(data: Path) -> None:
         ]
         with pytest.raises(StoreError, match="vmq store repair"):
             store.load_waiting(number(2), 50)
-        found = store.load_waiting(number(3), 50)
-        assert found is not None
+        assert store.load_waiting(number(3), 50) is not None
         assert store.load_waiting(number(3), 201) is None
         # A new session is no part of it, whatever number was lost.
         assert not store.refuses_session(store.create_session("new"))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.present import present
 from tests.support.walked import WalkedDb
 from tests.vmq.support import House
 from tests.vmq.test_store_model import commit, delivery, message, number, send
@@ -27,8 +28,7 @@ class Fleet:
         self.dead: set[bytes] = set()
         self.count_walks()
         for name in self.names(count):
-            client = house.client(name, clean=False)
-            client.subscribe((name, 2))
+            client = house.subscriber(name, (name, 2), clean=False)
             client.disconnect()
         for _ in range(MESSAGES):
             for name in self.names(count):
@@ -38,8 +38,7 @@ class Fleet:
         return [f"dev-{index:04}" for index in range(count)]
 
     def count_walks(self) -> None:
-        store = self.house.store
-        assert store is not None
+        store = present(self.house.store)
         self.db = store.db = WalkedDb(store.db, self.dead)
 
     def restart(self) -> None:
@@ -59,8 +58,7 @@ class Fleet:
     def end(self, names: list[str]) -> None:
         """Each begins a clean session, which ends the durable one."""
         house = self.house
-        store = house.store
-        assert store is not None
+        store = present(house.store)
         for name in names:
             house.client(name).disconnect()
         for session in house.purged:

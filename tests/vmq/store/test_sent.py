@@ -7,6 +7,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.present import present
 from tests.support.wire import PUBLISH, Packet, connect_packet, puback_packet
 from tests.vmq.support import Client, House, stored_house
 from vmq.store.lines import is_end
@@ -65,8 +66,7 @@ def entries(store: Store) -> str:
 def came_back(house: House, window: int, waiting: int) -> Client:
     """A durable session with so many messages is there again, and was sent what fits its window."""
     house.options.max_inflight_messages = window
-    client = house.client("reader", clean=False)
-    client.subscribe(("t", 1))
+    client = house.subscriber("reader", ("t", 1), clean=False)
     client.lose()
     for number in range(waiting):
         house.publish("t", b"%d" % number, 1)
@@ -98,8 +98,7 @@ def acknowledge(client: Client, packets: list[Packet]) -> None:
 
 def test_what_was_sent_comes_again_as_it_was_after_a_kill(tmp_path: Path, durable: House) -> None:
     client = came_back(durable, 3, 7)
-    store = durable.store
-    assert store is not None
+    store = present(durable.store)
     first = published(client)
     assert [each.payload for each in first] == [b"0", b"1", b"2"]
     assert entries(store) == "j" + 7 * "q"
@@ -121,8 +120,7 @@ def test_what_was_sent_comes_again_as_it_was_after_a_kill(tmp_path: Path, durabl
 
 def check_sizes(house: House) -> bool:
     """What is counted of the messages is what lies there."""
-    store = house.store
-    assert store is not None
+    store = present(house.store)
     found = store.db.iterator()
     size = sum(len(raw) for key, raw in found if key[:1] in b"qi" and not is_end(key))
     return store.sizes.total == size
@@ -137,8 +135,7 @@ def test_what_is_not_acknowledged_is_where_all_in_flight_lies_once_the_client_is
     sent = sent[1:] + published(client)
     client.lose()
     step(durable)
-    store = durable.store
-    assert store is not None
+    store = present(durable.store)
     assert entries(store) == "iiiq"
     durable.patient = False
     again = durable.client("reader", clean=False)
@@ -166,8 +163,7 @@ def test_a_session_that_ends_leaves_no_places(tmp_path: Path, durable: House) ->
     client.lose()
     again = Client(durable)
     again.send(connect_packet("reader", clean=True))
-    store = durable.store
-    assert store is not None
+    store = present(durable.store)
     durable.commit()
     while store.purge_step(session, 2):
         durable.commit()

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.present import present
 from tests.vmq.test_store_model import (
     LARGE,
     commit,
@@ -189,8 +190,7 @@ def test_a_retained_message_is_stored_again_after_its_record_is_gone(store: Stor
     store.put_waiting(SESSION, again)
     commit(store)
     assert again.ref == 2
-    found = store.load_waiting(SESSION, 2)
-    assert found is not None
+    found = present(store.load_waiting(SESSION, 2))
     assert found.message.payload == LARGE
 
 
@@ -206,8 +206,7 @@ def test_a_retained_message_is_stored_again_while_its_deletion_is_on_its_way(sto
     store.write()
     store.end_commit()
     commit(store)
-    found = store.load_waiting(SESSION, 2)
-    assert found is not None
+    found = present(store.load_waiting(SESSION, 2))
     assert found.message.payload == LARGE
 
 
@@ -290,8 +289,7 @@ def test_a_purge_needs_no_commit_between_its_steps(store: Store, limit: int) -> 
     commit(store)
     assert sessions_with_records(store) == {stays}
     assert records(store.db)[b"c" + number(1)] == (2).to_bytes(4, "big")
-    found = store.load_waiting(stays, 4)
-    assert found is not None
+    found = present(store.load_waiting(stays, 4))
     assert found.message.payload == b"payload"
 
 

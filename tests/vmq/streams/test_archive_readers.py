@@ -77,12 +77,10 @@ def broker(tmp_path_factory: pytest.TempPathFactory, bucket: str) -> Iterator[Br
     args = ("--config", str(config), "--allow-anonymous")
     listen = ("tcp://127.0.0.1:0", "grpc://127.0.0.1:0")
     with BrokerProcess.start(listen, folder / "data", args=args, env=AWS) as broker:
-        with Wire.connect_tcp(broker.tcp) as wire:
-            wire.connect("devices")
+        with Wire.connected(broker.tcp, "devices") as wire:
             for number in range(MANY):
                 payload = b"%04d" % number + b"." * 8000
-                wire.send(publish_packet(f"s/{number % 3}", payload, qos=1, packet_id=1))
-                wire.expect(PUBACK)
+                wire.ask(publish_packet(f"s/{number % 3}", payload, qos=1, packet_id=1), PUBACK)
         broker.wait_count(6, r"archived .* to s3://history/vmq$")
         yield broker
 

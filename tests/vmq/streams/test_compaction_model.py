@@ -1,26 +1,22 @@
 """Random walks of a compacted partition: what readers get, against what a list of all rows says that they should."""
 
-import tempfile
 from pathlib import Path
-from typing import Any
 from unittest.mock import patch
 
 import pyarrow as pa
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from hypothesis.stateful import initialize, rule
 from pyarrow import ipc
 
-from tests.vmq.streams.support import Clock, Row, make, plain, put, row
+from tests.vmq.streams.support import Row, plain, put, row
+from tests.vmq.streams.walks import COLUMNS, PartitionWalk
 from vmq.streams.extents import messages_in
-from vmq.streams.far import FarCursor, FarLog, locate
 from vmq.streams.log.cursor import LogReader
-from vmq.streams.log.merging import join, merge
 from vmq.streams.log.segment import Header
 from vmq.streams.stored import StoredPartition
 from vmq.streams.tidying import compaction
 from vmq.streams.tidying.compaction import CompactionNote, compact, read_note
-from vmq.streams.times import offset_at
 
 TOPICS = ["a", "a/b", "a/c", "d"]
 
@@ -36,23 +32,16 @@ def left_of(rows: list[Row], note: CompactionNote, by: str = "topic") -> dict[in
     return found
 
 
-class CompactionModel(RuleBasedStateMachine):
-    """`rows` is everything that was ever written; an offset is a place in it."""
-
+class CompactionModel(PartitionWalk):
     @initialize(by=st.sampled_from(["topic", "key"]), keys=st.sampled_from([2, 1 << 18]))
     def begin(self, by: str, keys: int) -> None:
-        self.folder = tempfile.TemporaryDirectory()
-        self.clock = Clock()
         self.by = by
         self.keys = keys
-        self.options: dict[str, Any] = {
-            "compact": True,
-            "compact_by": by,
-            "retention_age": "never",
-        }
-        self.partition = make(Path(self.folder.name), self.clock, **self.options)
-        self.rows: list[Row] = []
+        self.open(compact=True, compact_by=by, retention_age="never")
         self.receipts = 0
+
+    def there(self) -> dict[int, Row]:
+        return left_of(self.rows, read_note(self.partition.folder), self.by)
 
     @rule(topics=st.lists(st.sampled_from(TOPICS), min_size=1, max_size=12), data=st.data())
     def append(self, topics: list[str], data: st.DataObject) -> None:
@@ -71,29 +60,14 @@ class CompactionModel(RuleBasedStateMachine):
     def pass_time(self, seconds: int) -> None:
         self.clock.now += seconds
 
-    @precondition(lambda self: self.partition.active.index.frames)
-    @rule()
-    def roll(self) -> None:
-        self.partition.roll()
-
     @rule()
     def compact(self) -> None:
         with patch.object(compaction, "KEYS", self.keys):
             compact(self.partition)
 
-    @precondition(lambda self: self.partition.unmerged)
-    @rule()
-    def merge(self) -> None:
-        merge(self.partition, self.partition.unmerged.pop())
-
-    @rule()
-    def join(self) -> None:
-        join(self.partition)
-
     @rule()
     def restart(self) -> None:
-        self.partition.close()
-        self.partition = make(Path(self.folder.name), self.clock, **self.options)
+        self.reopen()
         if self.receipts and self.partition.last_receipt():
             assert self.partition.last_receipt() == f"{0:016x}{self.receipts:020}"
 
@@ -109,47 +83,18 @@ class CompactionModel(RuleBasedStateMachine):
     ) -> None:
         latest = self.partition.end
         start, end = sorted(round(at * latest) for at in (low, high))
-        columns = ["offset", "topic", "payload"]
-        reader = LogReader(self.partition, columns, topic)
-        if far:
-            begin = locate(self.partition, start)
-            log = FarLog("s", 0, begin, lambda offset: locate(self.partition, offset))
-            reader = LogReader(log, columns, topic, FarCursor)
-        there = left_of(self.rows, read_note(self.partition.folder), self.by)
-        wanted = [
-            {"offset": offset, "topic": each["topic"], "payload": each["payload"]}
-            for offset, each in there.items()
-            if start <= offset < end and (topic is None or each["topic"].startswith("a"))
-        ]
-        chunks = list(reader.read(start, end, limit))
-        assert [each for chunk in chunks for each in chunk.rows.to_pylist()] == wanted[:limit]
-        rest = [each["offset"] for each in wanted[limit:]] if limit is not None else []
-        if limit is None or len(wanted) < limit:
-            assert chunks[-1].next == end
-        else:
-            assert wanted[limit - 1]["offset"] < chunks[-1].next <= min([*rest, end])
+        reader = self.reader(start, topic, far)
+        wanted = self.check_read(reader, start, end, topic, limit)
         if limit is None:
             assert packed(reader, start, end) == wanted
 
-    @rule(back=st.integers(-10, 200_000))
-    def look_up_a_time(self, back: int) -> None:
-        time = int((self.clock.now - back) * 1e6)
-        there = left_of(self.rows, read_note(self.partition.folder), self.by)
-        wanted = (offset for offset, each in there.items() if each["timestamp"] >= time)
-        assert offset_at(self.partition, time) == next(wanted, self.partition.end)
-
     @rule()
     def read_the_folder(self) -> None:
-        there = left_of(self.rows, read_note(self.partition.folder), self.by)
+        there = self.there()
         stored = StoredPartition(self.partition.folder, "s", 0)
         assert [each for span in stored.spans() for each in plain(span.rows)] == [*there.values()]
         assert not stored.verify().problems
         assert len(there) == messages_in(self.partition) == stored.summary().messages
-
-    def teardown(self) -> None:
-        if hasattr(self, "partition"):
-            self.partition.close()
-            self.folder.cleanup()
 
 
 def packed(reader: LogReader, start: int, end: int) -> list[Row]:
@@ -161,7 +106,7 @@ def packed(reader: LogReader, start: int, end: int) -> list[Row]:
         if "offset" not in rows.schema.names:
             offsets = pa.array(range(chunk.first, chunk.first + chunk.rows), pa.int64())
             rows = rows.append_column("offset", offsets)
-        found += rows.select(["offset", "topic", "payload"]).to_pylist()
+        found += rows.select(COLUMNS).to_pylist()
     return found
 
 

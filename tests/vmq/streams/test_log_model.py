@@ -1,39 +1,24 @@
 """Random walks: appends, rolls, merges, retention, restarts and readers, against a list."""
 
-import tempfile
-from pathlib import Path
-from typing import Any
-
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import initialize, invariant, precondition, rule
 
-from tests.vmq.streams.support import Clock, Row, make, plain, put, row
-from vmq.streams.far import FarCursor, FarLog, locate
-from vmq.streams.log.cursor import Cursor, LogReader
+from tests.vmq.streams.support import Row, plain, put, row
+from tests.vmq.streams.walks import PartitionWalk
+from vmq.streams.far import FarCursor
+from vmq.streams.log.cursor import Cursor
 from vmq.streams.log.errors import OutOfRangeError
-from vmq.streams.log.merging import join, merge
-from vmq.streams.times import offset_at
 
 
-class LogModel(RuleBasedStateMachine):
-    """`rows` is everything that was ever written; an offset is a place in it."""
-
+class LogModel(PartitionWalk):
     @initialize(
         compression=st.sampled_from(["none", "lz4", "zstd"]),
         room=st.sampled_from([0, 20_000]),
     )
     def begin(self, compression: str, room: int) -> None:
-        self.folder = tempfile.TemporaryDirectory()
-        self.clock = Clock()
-        self.options: dict[str, Any] = {
-            "compression": compression,
-            "retention_bytes": room,
-            "retention_age": "3d",
-        }
-        self.partition = make(Path(self.folder.name), self.clock, **self.options)
-        self.rows: list[Row] = []
+        self.open(compression=compression, retention_bytes=room, retention_age="3d")
         self.life = self.receipts = 0
         self.cursors: list[Cursor] = []
 
@@ -80,34 +65,14 @@ class LogModel(RuleBasedStateMachine):
             self.partition.roll()
         self.partition.retain()
 
-    @precondition(lambda self: self.partition.active.index.frames)
-    @rule()
-    def roll(self) -> None:
-        self.partition.roll()
-
-    @precondition(lambda self: self.partition.unmerged)
-    @rule()
-    def merge(self) -> None:
-        merge(self.partition, self.partition.unmerged.pop())
-
-    @rule()
-    def join(self) -> None:
-        join(self.partition)
-
     @rule()
     def restart(self) -> None:
         self.close_cursors()
-        self.partition.close()
-        self.partition = make(Path(self.folder.name), self.clock, **self.options)
+        self.reopen()
         if self.receipts and self.partition.earliest < self.partition.end:
             assert self.partition.last_receipt() == self.receipt(self.receipts)
         self.life += 1
         self.receipts = 0
-
-    def far(self, start: int) -> FarLog:
-        """The partition, as another process sees it that begins to read now."""
-        begin = locate(self.partition, start)
-        return FarLog("s", 0, begin, lambda offset: locate(self.partition, offset))
 
     @rule(at=st.floats(0, 1), far=st.booleans())
     def open_cursor(self, at: float, far: bool) -> None:
@@ -143,30 +108,7 @@ class LogModel(RuleBasedStateMachine):
     def read(self, low: float, high: float, limit: int | None, far: bool) -> None:
         earliest, latest = self.partition.earliest, self.partition.end
         start, end = sorted(earliest + round(at * (latest - earliest)) for at in (low, high))
-        columns = ["offset", "topic", "payload"]
-        reader = LogReader(self.partition, columns, "a/#")
-        if far:
-            reader = LogReader(self.far(start), columns, "a/#", FarCursor)
-        wanted = [
-            {"offset": offset, "topic": each["topic"], "payload": each["payload"]}
-            for offset, each in enumerate(self.rows[start:end], start)
-            if each["topic"] != "c/d/e"
-        ]
-        chunks = list(reader.read(start, end, limit))
-        assert [each for chunk in chunks for each in chunk.rows.to_pylist()] == wanted[:limit]
-        if limit is None or len(wanted) < limit:
-            assert chunks[-1].next == end
-        elif limit:
-            # The next read finds the rest: what lies between may be passed over, or not yet.
-            rest = [each["offset"] for each in wanted[limit:]]
-            assert wanted[limit - 1]["offset"] < chunks[-1].next <= min([*rest, end])
-
-    @rule(back=st.integers(-10, 200_000))
-    def look_up_a_time(self, back: int) -> None:
-        time = int((self.clock.now - back) * 1e6)
-        there = range(self.partition.earliest, self.partition.end)
-        wanted = (offset for offset in there if self.rows[offset]["timestamp"] >= time)
-        assert offset_at(self.partition, time) == next(wanted, self.partition.end)
+        self.check_read(self.reader(start, "a/#", far), start, end, "a/#", limit)
 
     @invariant()
     def offsets_never_change(self) -> None:
@@ -181,11 +123,9 @@ class LogModel(RuleBasedStateMachine):
             cursor.close()
         self.cursors.clear()
 
-    def teardown(self) -> None:
-        if hasattr(self, "partition"):
-            self.close_cursors()
-            self.partition.close()
-            self.folder.cleanup()
+    def close(self) -> None:
+        self.close_cursors()
+        super().close()
 
 
 LogModel.TestCase.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)

@@ -28,8 +28,7 @@ COUNT = 900
 
 def fill(broker: BrokerProcess) -> None:
     noise = random.Random(1)
-    with Wire.connect_tcp(broker.tcp) as wire:
-        wire.connect("c")
+    with Wire.connected(broker.tcp, "c") as wire:
         for first in range(0, COUNT, 50):
             for packet in range(1, 51):
                 payload = b"%d " % (first + packet - 1) + noise.randbytes(300)
@@ -82,8 +81,7 @@ def test_each_reader_gets_what_lies_in_front_of_damage(tmp_path: Path) -> None:
         assert [json.loads(line)["offset"] for line in told.out.splitlines()] == wanted
         server = next(url for url in broker.urls if url.startswith("grpc://"))
         assert of_group(server) == wanted
-        with Wire.connect_tcp(broker.tcp) as wire:
-            wire.connect("r")
+        with Wire.connected(broker.tcp, "r") as wire:
             wire.subscribe(("$replay/earliest/s/#", 0))
             found = [int(wire.recv_packet().payload.split()[0]) for _ in wanted]
             assert found == wanted

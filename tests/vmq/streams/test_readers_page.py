@@ -34,8 +34,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     args = ("--config", str(config), "--allow-anonymous")
     listen = ("tcp://127.0.0.1:0", "grpc://127.0.0.1:0")
     with BrokerProcess.start(listen, folder / "data", args=args) as broker:
-        with Wire.connect_tcp(broker.tcp) as wire:
-            wire.connect("devices")
+        with Wire.connected(broker.tcp, "devices") as wire:
             for number in range(MANY):
                 payload = b'{"temp": %d}' % number
                 wire.send(publish_packet(f"sensors/d{number % 4}", payload, qos=1, packet_id=1))
@@ -87,8 +86,7 @@ def test_groups(broker: BrokerProcess) -> None:
     found = names["consume"](server, MANY)
     payloads = [each for rows in found for each in rows.column("payload").to_pylist()]
     assert sorted(int(each[9:-1]) for each in payloads) == list(range(MANY))
-    with Wire.connect_tcp(broker.tcp) as alarmed:
-        alarmed.connect("alarmed")
+    with Wire.connected(broker.tcp, "alarmed") as alarmed:
         alarmed.send(subscribe_packet(1, ("alarms/#", 0)))
         alarmed.expect(SUBACK)
         names["alarms"](server, MANY)
@@ -98,10 +96,8 @@ def test_groups(broker: BrokerProcess) -> None:
 
 def test_mapping(broker: BrokerProcess) -> None:
     """What is hot is a job, once."""
-    with Wire.connect_tcp(broker.tcp) as worker:
-        worker.connect("worker")
-        worker.send(subscribe_packet(1, ("$jobs/inspect;prefetch=50", 1)))
-        worker.expect(SUBACK)
+    with Wire.connected(broker.tcp, "worker") as worker:
+        worker.ask(subscribe_packet(1, ("$jobs/inspect;prefetch=50", 1)), SUBACK)
         hot = [int(worker.expect(PUBLISH).payload[9:-1]) for _ in range(MANY - 30)]
     assert sorted(hot) == list(range(30, MANY))
 
@@ -138,11 +134,9 @@ def test_groups_with_asyncio(broker: BrokerProcess) -> None:
     async def run() -> int:
         consuming = asyncio.create_task(names["consume_async"](server, 1))
         # A group that is new begins with what comes.
-        with Wire.connect_tcp(broker.tcp) as wire:
-            wire.connect("other-device")
+        with Wire.connected(broker.tcp, "other-device") as wire:
             while not consuming.done():
-                wire.send(publish_packet("sensors/late", b"{}", qos=1, packet_id=1))
-                wire.expect(PUBACK)
+                wire.ask(publish_packet("sensors/late", b"{}", qos=1, packet_id=1), PUBACK)
                 await asyncio.sleep(0.01)
         return int(await consuming)
 

@@ -73,8 +73,7 @@ class Several:
     def client_on(self, number: int, name: str, *, clean: bool = True) -> Wire:
         """A client that is connected to this worker: the system chooses, so some may have to go again."""
         for _ in range(100):
-            wire = Wire.connect_tcp(self.broker.tcp)
-            wire.connect(name, clean=clean)
+            wire = Wire.connected(self.broker.tcp, name, clean=clean)
             where = f"client_id = {json.dumps(name)} and is_online"
             if self.worker_api(number, "GET", "/sessions", where=where, local="true")["rows"]:
                 return wire

@@ -147,8 +147,7 @@ def test_jobs_of_a_process_that_is_one_too_many_go_to_the_others(tmp_path: Path)
     with BrokerProcess.start(listen, args=ARGS, data_dir=tmp_path) as broker:
         several = Several(broker)
         for number in range(100):
-            with Wire.connect_tcp(broker.tcp) as wire:
-                wire.connect(f"c{number}")
+            with Wire.connected(broker.tcp, f"c{number}") as wire:
                 wire.publish("$jobs/left", b"%d" % number, qos=1)
             if (tmp_path / "workers" / "2" / "jobs").is_dir() and number >= 10:
                 break

@@ -52,8 +52,7 @@ def follow(several: Several, expected: list[bytes]) -> None:
     with Program(*where, "-f", "-n", "1") as program:
         program.wait_out("payload")
         several.kill(2)
-        with Wire.connect_tcp(several.broker.tcp) as wire:
-            wire.connect("after")
+        with Wire.connected(several.broker.tcp, "after") as wire:
             for topic in range(20):
                 wire.publish(f"s/{topic}", b"after", qos=1)
         program.wait_out("after", 20)
@@ -66,8 +65,7 @@ def test_all_go_to_several_and_back(fresh_broker: BrokerFactory, tmp_path: Path)
     places = [f"grpc://127.0.0.1:{port}" for port in (first, first + 1)]
     folder = tmp_path / "d"
     with BrokerProcess.start(data_dir=folder) as alone:
-        wire = Wire.connect_tcp(alone.tcp)
-        wire.connect("was-there", clean=False)
+        wire = Wire.connected(alone.tcp, "was-there", clean=False)
         wire.subscribe(("a", 1))
         wire.close()
         assert alone.terminate() == 0
@@ -163,8 +161,7 @@ def test_workers_that_leave_the_cluster_give_all_to_the_others_and_stop(
         wire = several.client_on(number, f"durable-{number}", clean=False)
         wire.subscribe(("a", 1))
         wire.close()
-    elsewhere = Wire.connect_tcp(other.tcp)
-    elsewhere.connect("elsewhere")
+    elsewhere = Wire.connected(other.tcp, "elsewhere")
 
     def rows(**parameters: Any) -> list[tuple[str, str]]:
         found = several.api("GET", "/sessions", sort="client_id", **parameters)[1]["rows"]

@@ -40,8 +40,7 @@ def come_back(several: Several, expected: list[bytes]) -> None:
 
 
 def publish(several: Several, payload: bytes) -> None:
-    with Wire.connect_tcp(several.broker.tcp) as wire:
-        wire.connect("publisher")
+    with Wire.connected(several.broker.tcp, "publisher") as wire:
         wire.publish("t", payload, qos=1)
 
 
@@ -52,8 +51,7 @@ def test_sessions_are_served_at_any_worker_and_outlive_them(
     several = Several(fresh_broker(listen=LISTEN, data_dir=folder, env=ENV, args=ARGS))
     reach(lambda: are_spread(several))
     for name in CLIENTS:
-        with Wire.connect_tcp(several.broker.tcp) as wire:
-            wire.connect(name, clean=False)
+        with Wire.connected(several.broker.tcp, name, clean=False) as wire:
             wire.subscribe(("t", 1))
     publish(several, b"1")
     several.kill(2)

@@ -68,16 +68,14 @@ def test_a_new_project_passes_its_own_test(tmp_path: Path) -> None:
 def test_a_name_that_cannot_be_one_is_refused(tmp_path: Path) -> None:
     for name in ("Rooms", "my-plugin", "1st", ""):
         done = here("plugin", "new", name, "--folder", str(tmp_path / "x"))
-        assert done.code == 1
-        assert "accepted: lower-case letters" in done.err
+        done.tells(1, "accepted: lower-case letters")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_name_of_an_installed_package_is_refused(tmp_path: Path) -> None:
     for name in ("hooks", "acl"):
         done = here("plugin", "new", name, "--folder", str(tmp_path / "x"))
-        assert done.code == 1
-        assert f"the package vmq_{name} is installed already" in done.err
+        done.tells(1, f"the package vmq_{name} is installed already")
     assert list(tmp_path.iterdir()) == []
 
 

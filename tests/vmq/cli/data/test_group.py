@@ -62,11 +62,9 @@ def read(wire: Wire, count: int) -> None:
 
 
 def test_a_group_and_its_member(broker: BrokerProcess, run: Run) -> None:
-    with Wire.connect_tcp(broker.tcp) as wire:
-        wire.connect("m")
+    with Wire.connected(broker.tcp, "m") as wire:
         for number in range(6):
-            wire.send(publish_packet(f"s/{number % 3}", b"x", qos=1, packet_id=1))
-            wire.expect(PUBACK)
+            wire.ask(publish_packet(f"s/{number % 3}", b"x", qos=1, packet_id=1), PUBACK)
         wire.send(subscribe_packet(1, ("$share/g/$stream/s;from=earliest", 1)))
         assert wire.recv_packet().codes == [1]
         read(wire, 6)

@@ -35,12 +35,10 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
     config.write_text(CONFIG)
     data_dir = tmp_path / "data"
     with BrokerProcess.start(data_dir=data_dir, args=["--config", str(config)]) as broker:
-        with Wire.connect_tcp(broker.tcp) as wire:
-            wire.connect("c")
+        with Wire.connected(broker.tcp, "c") as wire:
             for number in range(12):
                 payload = b'{"temp": %d}' % number
-                wire.send(publish_packet(f"s/{number % 3}", payload, qos=1, packet_id=1))
-                wire.expect(PUBACK)
+                wire.ask(publish_packet(f"s/{number % 3}", payload, qos=1, packet_id=1), PUBACK)
         yield broker
 
 

@@ -105,8 +105,7 @@ def test_the_store_of_a_broker_is_found_and_counted(fresh_broker: BrokerFactory)
     assert run("pub", *there, "-t", "r", "-r", "-m", "x").code == 0
 
     running = run("store", "check", "--data-dir", str(broker.data_dir))
-    assert running.code == 1
-    assert "in use" in running.err
+    running.tells(1, "in use")
 
     assert broker.terminate() == 0
     done = run("store", "check", "--data-dir", str(broker.data_dir))

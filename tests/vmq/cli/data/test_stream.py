@@ -123,10 +123,8 @@ def test_a_stream_is_made_and_deleted_in_a_running_broker(
         wanted = ("create", "s", "-t", "s/#", "--partitions", 2, "--acks", "fsync", "--json")
         made = json.loads(answer(capsys, *wanted, *where))
         assert (made["stream"], made["origin"], made["partitions"]) == ("s", "command", 2)
-        with Wire.connect_tcp(broker.tcp) as wire:
-            wire.connect("c")
-            wire.send(publish_packet("s/a", b"x", qos=1, packet_id=1))
-            wire.expect(PUBACK)
+        with Wire.connected(broker.tcp, "c") as wire:
+            wire.ask(publish_packet("s/a", b"x", qos=1, packet_id=1), PUBACK)
         (row,) = json.loads(answer(capsys, "list", "--json", *where))
         assert (row["stream"], row["messages"], row["gathered"]) == ("s", 1, 1)
         shown = json.loads(answer(capsys, "show", "s", "--json", *where))

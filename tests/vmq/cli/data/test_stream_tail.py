@@ -35,11 +35,9 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
 
 
 def publish(broker: BrokerProcess, *messages: tuple[str, bytes]) -> None:
-    with Wire.connect_tcp(broker.tcp) as wire:
-        wire.connect("c")
+    with Wire.connected(broker.tcp, "c") as wire:
         for topic, payload in messages:
-            wire.send(publish_packet(topic, payload, qos=1, packet_id=1))
-            wire.expect(PUBACK)
+            wire.ask(publish_packet(topic, payload, qos=1, packet_id=1), PUBACK)
 
 
 def tail(

@@ -94,10 +94,8 @@ def test_qos_2_goes_by_the_book(broker: FakeBroker) -> None:
     with pub(broker, "-q", "2", "-r", "-m", "x") as program:
         wire, _ = broker.accept_client()
         packet_id = wire.expect_publish("t", b"x", qos=2, dup=False, retain=True).packet_id
-        wire.send(mqtt.pubrec_packet(packet_id))
-        wire.expect(mqtt.pubrel_packet(packet_id))
-        wire.send(mqtt.pubcomp_packet(packet_id))
-        wire.expect(mqtt.DISCONNECT_BYTES)
+        wire.ask(mqtt.pubrec_packet(packet_id), mqtt.pubrel_packet(packet_id))
+        wire.ask(mqtt.pubcomp_packet(packet_id), mqtt.DISCONNECT_BYTES)
         assert program.finish().code == 0
 
 
@@ -178,24 +176,20 @@ def test_a_qos_2_message_is_printed_once_over_two_connections(broker: FakeBroker
     message = mqtt.publish_packet("t", b"once", qos=2, packet_id=1)
     with sub(broker, *DURABLE, "-C", "2") as program:
         wire = broker.accept_subscriber()
-        wire.send(message)
-        wire.expect(mqtt.pubrec_packet(1))
+        wire.ask(message, mqtt.pubrec_packet(1))
         wire.close()
         wire = broker.accept_subscriber(session_present=1)
         wire.send(mqtt.publish_packet("t", b"once", qos=2, packet_id=1, dup=True))
         wire.expect(mqtt.pubrec_packet(1))
-        wire.send(mqtt.pubrel_packet(1))
-        wire.expect(mqtt.pubcomp_packet(1))
-        wire.send(mqtt.publish_packet("t", b"twice", qos=2, packet_id=1))
-        wire.expect(mqtt.pubrec_packet(1))
+        wire.ask(mqtt.pubrel_packet(1), mqtt.pubcomp_packet(1))
+        wire.ask(mqtt.publish_packet("t", b"twice", qos=2, packet_id=1), mqtt.pubrec_packet(1))
         assert program.finish().out == b"once\ntwice\n"
 
 
 def test_packet_ids_of_a_lost_session_mean_nothing(broker: FakeBroker) -> None:
     with sub(broker, *DURABLE, "-C", "2") as program:
         wire = broker.accept_subscriber()
-        wire.send(mqtt.publish_packet("t", b"1", qos=2, packet_id=1))
-        wire.expect(mqtt.pubrec_packet(1))
+        wire.ask(mqtt.publish_packet("t", b"1", qos=2, packet_id=1), mqtt.pubrec_packet(1))
         wire.close()
         wire = broker.accept_subscriber(session_present=0)
         wire.send(mqtt.publish_packet("t", b"2", qos=2, packet_id=1))
@@ -205,8 +199,7 @@ def test_packet_ids_of_a_lost_session_mean_nothing(broker: FakeBroker) -> None:
 def test_a_release_of_an_earlier_process_is_answered(broker: FakeBroker) -> None:
     with sub(broker, *DURABLE):
         wire = broker.accept_subscriber(session_present=1)
-        wire.send(mqtt.pubrel_packet(9))
-        wire.expect(mqtt.pubcomp_packet(9))
+        wire.ask(mqtt.pubrel_packet(9), mqtt.pubcomp_packet(9))
 
 
 def test_messages_may_come_before_the_suback(broker: FakeBroker) -> None:
@@ -241,7 +234,6 @@ def test_pings_keep_a_quiet_connection(broker: FakeBroker) -> None:
         for _ in range(3):
             wire.expect(mqtt.PINGREQ_BYTES)
             wire.send(b"\xd0\0")
-        wire.send(mqtt.publish_packet("t", b"x"))
-        wire.expect(mqtt.DISCONNECT)
+        wire.ask(mqtt.publish_packet("t", b"x"), mqtt.DISCONNECT)
         done = program.finish()
     assert (done.out, done.err) == (b"x\n", "")

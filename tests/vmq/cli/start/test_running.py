@@ -55,15 +55,13 @@ def test_a_reload_says_what_changed_and_it_holds(configured: Configured) -> None
     line = running.broker.wait_log("reloaded").string
     assert 'changed="session.max_client_id_size, queue.max_online_messages"' in line
     wire = Wire.connect_tcp(running.broker.tcp)
-    wire.send(connect_packet("x" * 24))
-    assert wire.expect(CONNACK).return_code == 2
+    assert wire.ask(connect_packet("x" * 24), CONNACK).return_code == 2
     wire.close()
 
 
 def test_a_reload_keeps_connections(configured: Configured) -> None:
     running = configured.start()
-    wire = Wire.connect_tcp(running.broker.tcp)
-    wire.connect("stays")
+    wire = Wire.connected(running.broker.tcp, "stays")
     running.reload("[queue]\nmax_online_messages = 7\n")
     running.broker.wait_log("reloaded")
     assert wire.subscribe(("a", 0)).codes == [0]
@@ -77,8 +75,7 @@ def test_a_change_that_needs_a_restart_is_refused_by_name_and_nothing_applied(
     running.reload('[session]\nmax_client_id_size = 23\n[store]\ndurability = "fsync"\n')
     line = running.broker.wait_log("reload refused").string
     assert "store.durability: cannot change while the broker runs" in line
-    wire = Wire.connect_tcp(running.broker.tcp)
-    wire.connect("x" * 24)
+    wire = Wire.connected(running.broker.tcp, "x" * 24)
     wire.close()
 
 
@@ -95,8 +92,7 @@ def test_the_level_of_the_log_changes_live(configured: Configured) -> None:
     running = configured.start('[log]\nlevel = "info"\n')
     running.reload('[log]\nlevel = "debug"\n')
     running.broker.wait_log('reloaded changed="log.level"')
-    wire = Wire.connect_tcp(running.broker.tcp)
-    wire.connect("debugged")
+    wire = Wire.connected(running.broker.tcp, "debugged")
     running.broker.wait_log("debug connected client=debugged")
     wire.close()
 
@@ -141,8 +137,7 @@ def test_a_password_is_never_in_the_log(configured: Configured, form: str) -> No
     running = configured.start(f'[log]\nlevel = "debug"\nformat = "{form}"\n')
     for client_id in ("good", "x" * 200):
         wire = Wire.connect_tcp(running.broker.tcp)
-        wire.send(connect_packet(client_id, username="u", password="s3cr3t-word"))
-        wire.expect(CONNACK)
+        wire.ask(connect_packet(client_id, username="u", password="s3cr3t-word"), CONNACK)
         wire.send(b"\x00\x00")
         wire.close()
     running.broker.wait_log("longer than max_client_id_size")
@@ -154,11 +149,9 @@ def test_each_end_of_a_connection_is_a_line_with_client_peer_and_reason(
     configured: Configured,
 ) -> None:
     running = configured.start('[log]\nformat = "json"\n')
-    wire = Wire.connect_tcp(running.broker.tcp)
-    wire.connect("ends")
+    wire = Wire.connected(running.broker.tcp, "ends")
     host, port = wire.stream.address()
-    wire.send(b"\x00\x00")
-    wire.expect_closed()
+    wire.ended_by(b"\x00\x00")
     wire.close()
     event = json.loads(running.broker.wait_log('"closed"').string)
     assert event["client"] == "ends"
@@ -169,10 +162,8 @@ def test_each_end_of_a_connection_is_a_line_with_client_peer_and_reason(
 def test_a_flood_of_events_is_summed_up(configured: Configured) -> None:
     running = configured.start("[log]\nflood_limit = 2\n")
     for number in range(5):
-        wire = Wire.connect_tcp(running.broker.tcp)
-        wire.connect(f"flood-{number}")
-        wire.send(b"\x00\x00")
-        wire.expect_closed()
+        wire = Wire.connected(running.broker.tcp, f"flood-{number}")
+        wire.ended_by(b"\x00\x00")
         wire.close()
     assert running.broker.terminate() == 0
     text = running.broker.stderr_text()

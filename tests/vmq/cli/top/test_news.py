@@ -17,8 +17,7 @@ def test_a_broker_is_followed_until_it_is_gone_and_when_it_is_back(
     assert next(told).kind == "hello"
     kinds = {next(told).kind for _ in range(6)}
     assert {"tick", "worst"} <= kinds
-    with Wire.connect_tcp(broker.tcp) as wire:
-        wire.connect("me")
+    with Wire.connected(broker.tcp, "me"):
         assert [row["client_id"] for row in news.sessions("client_id")] == ["me"]
     broker.terminate()
     while (last := next(told)).kind != "gone":

@@ -6,8 +6,7 @@ from tests.vmq.cli.program import run
 
 def test_without_a_broker_it_says_so(tmp_path: Path) -> None:
     done = run("top", "--data-dir", str(tmp_path))
-    assert done.code == 1
-    assert "no broker runs on" in done.err
+    done.tells(1, "no broker runs on")
 
 
 def test_an_order_that_there_is_not(tmp_path: Path) -> None:

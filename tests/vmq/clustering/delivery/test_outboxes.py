@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from tests.support.peer import Peer
+from tests.support.present import present
 from tests.support.until import until
-from tests.support.wire import PUBACK, PUBREC
+from tests.support.wire import PUBACK, PUBREC, split_packets
 from tests.vmq.clustering.nodes import clustering, config, hush, together
 from tests.vmq.clustering.sides import payloads, rounds, sides
-from tests.vmq.support import split_packets
 from vmq.broker import Broker
 from vmq.clustering.messages.publishes import RemotePublish
 from vmq.clustering.node.node import Clustering
@@ -46,8 +46,7 @@ async def test_what_is_sent_as_a_commit_begins_is_in_it_whole(tmp_path: Path) ->
     """As marks are, when the directory writes what changed."""
     async with sides(tmp_path) as (a, b):
         await b.stop()
-        committer = a.running.parts.committer
-        assert committer is not None
+        committer = present(a.running.parts.committer)
         said: list[bytes] = []
 
         def say() -> None:
@@ -115,12 +114,11 @@ async def test_without_a_start_there_are_no_lanes(
     async with Broker(config(tmp_path, "a")) as broker:
         core, committer = broker.parts.core, broker.parts.committer
         assert core is not None
-        assert committer is not None
         idle = Clustering(
             broker.config.cluster,
             tmp_path / "idle",
             core,
-            committer,
+            present(committer),
             broker.registries,
             broker.registry,
             lambda: broker.open_streams().catalog,

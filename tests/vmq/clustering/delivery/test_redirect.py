@@ -35,8 +35,7 @@ async def three(
         gone, member, publisher = [
             await stack.enter_async_context(Device(name, clean=True)) for name in ("m", "n", "p")
         ]
-        await gone.connect(b.broker)
-        await gone.subscribe((GROUP, 2), ("alone", 1))
+        await gone.connect(b.broker, (GROUP, 2), ("alone", 1))
         await publisher.connect(c.broker)
         await until(lambda: is_subscribed(c.broker, "m", "b"))
         await member.connect(a.broker)
@@ -117,8 +116,7 @@ async def test_what_is_for_a_node_that_is_let_in_again_meanwhile_reaches_it(
         assert await clustering(b.broker).joining.join(a.address, 10)
         await together(a.broker, b.broker, c.broker)
         async with Device("new", clean=True) as new:
-            await new.connect(b.broker)
-            await new.subscribe(("t", 2))
+            await new.connect(b.broker, ("t", 2))
             await until(lambda: is_subscribed(c.broker, "new", "b"))
             await publish(publisher, *range(5, 10))
             await member.until(lambda: len(member.log) == 5)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.present import present
 from tests.vmq.clustering.fakes import FakeNode
 from tests.vmq.support import House, stored_house
 from vmq.clustering.directory.directory import Directory
@@ -78,9 +79,9 @@ class Setting:
 
     def session(self, client_id: str, clean: bool = True) -> Subscriber:
         registry = self.house.registry
-        present = registry.subscribers.get(client_id)
-        if present is not None:
-            registry.end_session(present)
+        subscriber = registry.subscribers.get(client_id)
+        if subscriber is not None:
+            registry.end_session(subscriber)
         made = registry.create(client_id, clean)
         self.directory.claim(registry, made)
         return made
@@ -295,7 +296,7 @@ def test_whatever_happens_followers_hear_of_every_step_between_two_records(acts:
     registry = setting.house.registry
     for what, client_id, value in acts:
         setting.now += 1
-        present = registry.subscribers.get(client_id)
+        subscriber = registry.subscribers.get(client_id)
         if what == "connect":
             setting.session(client_id, value)
         elif what == "hear":
@@ -307,15 +308,15 @@ def test_whatever_happens_followers_hear_of_every_step_between_two_records(acts:
             )
         elif what == "flush":
             setting.directory.flush()
-        elif present is not None and what == "subscribe":
-            registry.subscribe(present, "t", value)
-        elif present is not None and what == "many":
+        elif subscriber is not None and what == "subscribe":
+            registry.subscribe(subscriber, "t", value)
+        elif subscriber is not None and what == "many":
             for number in range(value):
-                registry.subscribe(present, f"many/{number}", value % 3)
+                registry.subscribe(subscriber, f"many/{number}", value % 3)
             for number in range(value, 2 * PIECE):
-                registry.unsubscribe(present, f"many/{number}")
-        elif present is not None and what == "end":
-            registry.end_session(present)
+                registry.unsubscribe(subscriber, f"many/{number}")
+        elif subscriber is not None and what == "end":
+            registry.end_session(subscriber)
         for each in IDS:
             assert setting.follows(each)
         check_census(setting)
@@ -356,8 +357,7 @@ def test_one_more_of_many_subscriptions_writes_a_bounded_piece(setting: Setting)
     setting.house.registry.unsubscribe(setting.house.registry.subscribers["c"], "t/90")
     setting.directory.flush()
     assert len(setting.node.written) == 2
-    record = setting.directory.record("", "c")
-    assert record is not None
+    record = present(setting.directory.record("", "c"))
     assert record.subscriptions == {
         name: 2 if name == "t/5" else 1 for name in MANY if name != "t/90"
     }
@@ -391,8 +391,7 @@ def test_a_session_that_comes_again_keeps_its_pieces(durable: Setting) -> None:
     setting.directory.claim(setting.house.registry, one)
     setting.directory.flush()
     assert len(setting.node.written) == 1
-    record = setting.directory.record("", "c")
-    assert record is not None
+    record = present(setting.directory.record("", "c"))
     assert record.since == NOW + 1
     assert record.subscriptions == MANY
 
@@ -446,8 +445,7 @@ def test_who_takes_over_deletes_the_pieces_of_the_last_owner_and_writes_its_own(
     assert early[0][1] in keys(setting)
     setting.node.hear(early[1])
     assert setting.follows("c")
-    record = setting.directory.record("", "c")
-    assert record is not None
+    record = present(setting.directory.record("", "c"))
     assert record.subscriptions == {"v": 1, "w": 1}
 
 
@@ -463,8 +461,7 @@ def test_the_owner_puts_right_what_another_wrote_into_its_pieces(setting: Settin
     )
     assert setting.follows("c")
     setting.directory.flush()
-    record = setting.directory.record("", "c")
-    assert record is not None
+    record = present(setting.directory.record("", "c"))
     assert record.subscriptions == MANY
     assert keys(setting)[1:] == [one, two]
 

@@ -16,8 +16,7 @@ NOW = 1_700_000_000_000
 def member(tmp_path: Path) -> Iterator[Member]:
     """A node with a store and the durable session `d`, which has subscribed to `t`."""
     found = Member("a", tmp_path)
-    client = found.house.client("d", clean=False)
-    client.subscribe(("t", 1))
+    client = found.house.subscriber("d", ("t", 1), clean=False)
     client.disconnect()
     settle(found)
     yield found
@@ -110,8 +109,7 @@ def test_sessions_of_plugins_from_before_the_listeners_are_claimed(member: Membe
     """A plugin's client is there already when the node starts."""
     put(member, "p", Record("a", NOW - 5, True, {"old": 0}))
     member.house.restart()
-    client = member.house.client("p")
-    client.subscribe(("t", 0))
+    client = member.house.subscriber("p", ("t", 0))
     member.start()
     assert member.directory.record("", "p") == Record("a", NOW, True, {"t": 0})
     assert not client.is_closed()

@@ -22,8 +22,7 @@ async def test_a_drained_node_gives_its_sessions_away_and_stays_a_member(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with pair(tmp_path) as (a, b), Device("c") as client, Device("p") as publisher:
-        await client.connect(a)
-        await client.subscribe(("t", 2))
+        await client.connect(a, ("t", 2))
         await until(lambda: knows(b, "c", "a"))
         assert await cluster.drain(a, 10) == cluster.Drained("a", drained=True, complete=True)
         await client.until(lambda: not client.is_connected)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tests.support.until import until
 from tests.vmq.clustering.nodes import address, config, pair, together
-from tests.vmq.sockets import peer_of
+from tests.vmq.sockets import peer_of, session_of
 from vmq.admin.bans import add_ban, list_bans, remove_ban
 from vmq.broker import Broker
 from vmq.clustering.node.bans import BANS
@@ -15,8 +15,7 @@ def values(broker: Broker) -> list[str]:
 
 
 async def test_a_ban_holds_on_every_node_and_ends_there_too(tmp_path: Path) -> None:
-    async with pair(tmp_path) as (a, b), peer_of(b) as peer:
-        await peer.connect("c")
+    async with pair(tmp_path) as (a, b), session_of(b, "c") as peer:
         add_ban(a, client_id="c", seconds=3600, reason="floods")
         assert await peer.rest() == b"", "its connection elsewhere ends"
         async with peer_of(b) as again:

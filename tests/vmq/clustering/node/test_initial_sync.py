@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.wire import subscribe_packet
 from tests.vmq.clustering.nodes import address, config, together
-from tests.vmq.sockets import peer_of
+from tests.vmq.sockets import session_of
 from vmq.broker import Broker
 
 
@@ -17,10 +17,8 @@ async def test_a_node_that_was_away_knows_what_it_missed_before_it_has_clients(
         async with Broker(config(tmp_path, "b", [address(a)])) as b:
             await together(a, b)
             there = address(b)
-        async with peer_of(a) as peer:
-            await peer.connect("c")
-            peer.send(subscribe_packet(1, ("t", 1)))
-            await peer.expect(b"\x90\x03\x00\x01\x01")
+        async with session_of(a, "c") as peer:
+            await peer.ask(subscribe_packet(1, ("t", 1)), b"\x90\x03\x00\x01\x01")
             for again in (
                 config(tmp_path, "b", listen=there),
                 config(tmp_path, "new", [address(a)]),

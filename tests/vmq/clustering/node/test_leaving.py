@@ -33,8 +33,7 @@ async def group(
         member, other, publisher = [
             await stack.enter_async_context(Device(name, clean=True)) for name in ("m", "n", "p")
         ]
-        await member.connect(b.broker)
-        await member.subscribe((GROUP, 2))
+        await member.connect(b.broker, (GROUP, 2))
         await other.connect(a.broker)
         await publisher.connect(c.broker)
         await until(lambda: is_subscribed(c.broker, "m", "b"))
@@ -122,8 +121,7 @@ async def test_a_node_that_left_takes_again_when_it_has_joined_again(tmp_path: P
         await until(lambda: not clustering(c.broker).outboxes.lost)
         await cluster.join(b.broker, a.address)
         await together(a.broker, b.broker, c.broker)
-        await member.connect(b.broker)
-        await member.subscribe((GROUP, 2))
+        await member.connect(b.broker, (GROUP, 2))
         await until(lambda: is_subscribed(c.broker, "m", "b"))
         await publish_to(publisher, member, 1, 2)
 
@@ -133,8 +131,7 @@ async def test_what_waits_for_a_dead_node_another_member_gets_when_the_one_with_
 ) -> None:
     async with group(tmp_path) as ([a, b, c], member, other, publisher):
         await publisher.connect(b.broker)
-        await member.connect(c.broker)
-        await member.subscribe((GROUP, 2))
+        await member.connect(c.broker, (GROUP, 2))
         await until(lambda: is_subscribed(b.broker, "m", "c"))
         await dead(c, a, b, monkeypatch=monkeypatch)
         for number in range(5):

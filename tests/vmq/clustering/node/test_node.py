@@ -74,8 +74,7 @@ async def test_a_stopped_member_is_missed_and_comes_back_by_itself(tmp_path: Pat
         assert a.health() == ["members of the cluster that cannot be reached: b"]
         assert a.condition().status == "degraded"
         async with peer_of(a) as peer:
-            peer.send(connect_packet("c"))
-            await peer.expect(b"\x20\x02\x00\x03")
+            await peer.ask(connect_packet("c"), b"\x20\x02\x00\x03")
         # It knows the cluster: nobody tells it to join.
         async with Broker(config(tmp_path, "b", listen=there)) as b:
             await together(a, b)

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.support.present import present
 from tests.support.until import until
 from tests.support.wire import Will, connect_packet
 from tests.vmq.clustering.device import Device
@@ -36,15 +37,12 @@ class Willing(Device):
 
 
 def wills_of(broker: Broker) -> ClusterWills:
-    found = clustering(broker)._wills
-    assert found is not None
-    return found
+    return present(clustering(broker)._wills)
 
 
 def owned(broker: Broker) -> int:
     """Slots that a node owns: it keeps the wills of their clients first of all."""
-    slots = clustering(broker).slots
-    assert slots is not None
+    slots = present(clustering(broker).slots)
     return slots.status.tally(slots.store).owned
 
 
@@ -66,8 +64,7 @@ def published(*brokers: Broker) -> int:
 
 async def watching(watcher: Device, broker: Broker, *others: Broker) -> None:
     """It hears of all wills."""
-    await watcher.connect(broker)
-    await watcher.subscribe(("wills", 1))
+    await watcher.connect(broker, ("wills", 1))
     node = clustering(broker).name
     for each in others:
         await until(partial(is_subscribed, each, watcher.client_id, node))
@@ -77,6 +74,15 @@ async def watching(watcher: Device, broker: Broker, *others: Broker) -> None:
 async def stack() -> AsyncIterator[AsyncExitStack]:
     async with AsyncExitStack() as found:
         yield found
+
+
+async def came(stack: AsyncExitStack, broker: Broker, *names: str) -> list[Willing]:
+    """Clients with wills and clean sessions at a node."""
+    found = [Willing(name, clean=True) for name in names]
+    for each in found:
+        await stack.enter_async_context(each)
+        await each.connect(broker)
+    return found
 
 
 async def three(
@@ -108,8 +114,7 @@ async def test_when_a_node_stays_away_the_wills_of_its_clients_are_published_onc
     assert published(a.broker, c.broker) == 20
     # Retained like any will, for whoever subscribes later.
     late = await stack.enter_async_context(Device("late", clean=True))
-    await late.connect(c.broker)
-    await late.subscribe(("wills", 1))
+    await late.connect(c.broker, ("wills", 1))
     await late.until(lambda: len(late.log) == 1)
 
 
@@ -117,19 +122,15 @@ async def test_who_has_come_back_elsewhere_is_not_gone(
     stack: AsyncExitStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a, b, c, watcher = await three(stack, tmp_path, LONG)
-    clean, durable, without, gone = [
-        await stack.enter_async_context(Willing(name, clean=name != "durable"))
-        for name in ("clean", "durable", "without", "gone")
-    ]
-    for device in (clean, durable, without, gone):
-        await device.connect(b.broker)
+    clean, _, gone = await came(stack, b.broker, "clean", "without", "gone")
+    durable = await stack.enter_async_context(Willing("durable"))
+    await durable.connect(b.broker)
     await until(lambda: len(kept(a.broker, c.broker)) == 4)
     await dead(b, a, c, monkeypatch=monkeypatch)
     await clean.connect(a.broker)
     await durable.connect(c.broker)
     again = await stack.enter_async_context(Device("without", clean=True))  # with no will
-    await again.connect(a.broker)
-    await again.subscribe(("t", 1))
+    await again.connect(a.broker, ("t", 1))
     await until(lambda: is_subscribed(c.broker, "without", "a"))
     for life in (a, c):
         wills = wills_of(life.broker)
@@ -148,9 +149,7 @@ async def test_a_node_that_is_back_without_its_clients_left_their_wills(
     stack: AsyncExitStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a, b, c, watcher = await three(stack, tmp_path, 4.0)
-    gone, back = [await stack.enter_async_context(Willing(name, clean=True)) for name in "gb"]
-    for device in (gone, back):
-        await device.connect(b.broker)
+    _, back = await came(stack, b.broker, "g", "b")
     await until(lambda: kept(a.broker, c.broker) == ["b", "g"])
     monkeypatch.setattr(clustering(b.broker).node._link, "send", lambda *_: None)
     await b.kill(monkeypatch)
@@ -169,11 +168,7 @@ async def test_what_the_node_publishes_itself_nobody_else_does(
     stack: AsyncExitStack, tmp_path: Path
 ) -> None:
     a, b, c, watcher = await three(stack, tmp_path, 0.3)
-    ends, breaks, stays = [
-        await stack.enter_async_context(Willing(name, clean=True)) for name in ("e", "b", "s")
-    ]
-    for device in (ends, breaks, stays):
-        await device.connect(b.broker)
+    ends, breaks, _ = await came(stack, b.broker, "e", "b", "s")
     await until(lambda: kept(a.broker, c.broker) == ["b", "e", "s"])
     await ends.disconnect()
     await breaks.drop()
@@ -193,9 +188,7 @@ async def test_another_keeps_them_when_their_keeper_ends(
 ) -> None:
     a, b, c, watcher = await three(stack, tmp_path, 0.3)
     clients = [f"client {number}" for number in range(20)]
-    for name in clients:
-        device = await stack.enter_async_context(Willing(name, clean=True))
-        await device.connect(b.broker)
+    await came(stack, b.broker, *clients)
     await until(lambda: kept(a.broker, c.broker) == sorted(clients))
     assert kept(c.broker)
     monkeypatch.setattr(clustering(c.broker).node._link, "send", lambda *_: None)
@@ -212,15 +205,11 @@ async def test_after_a_split_the_other_side_keeps_what_is_there_then(
     nodes = await stack.enter_async_context(house(tmp_path))
     a, b, c = (nodes[name] for name in "abc")
     wait(LONG, a, b, c)
-    stays, goes, comes = [
-        await stack.enter_async_context(Willing(name, clean=True)) for name in ("s", "g", "c")
-    ]
-    for device in (stays, goes):
-        await device.connect(b)
+    _, goes = await came(stack, b, "s", "g")
     await until(lambda: kept(a, c) == ["g", "s"])
     await nodes.part("b", "a", "c")
     await goes.disconnect()
-    await comes.connect(b)
+    await came(stack, b, "c")
     await nodes.mend("b", "a", "c")
     await until(lambda: kept(a, c) == ["c", "s"])
     assert published(a, b, c) == 0
@@ -234,8 +223,7 @@ async def test_a_node_that_was_taken_out_publishes_nobodys_wills(
     wait(0.3, a, b, c)
     await until(lambda: all(map(owned, (a, b, c))))
     for number in range(20):
-        device = await stack.enter_async_context(Willing(f"{number}", clean=True))
-        await device.connect((a, c)[number % 2])
+        await came(stack, (a, c)[number % 2], f"{number}")
     await until(lambda: len(kept(a, b, c)) == 20)
     assert kept(b)
     clustering(a).node.remove("b", force=True)
@@ -259,8 +247,7 @@ async def test_a_split_that_lasts_looks_like_a_node_that_has_ended(
     wait(0.3, a, b, c)
     watcher = await stack.enter_async_context(Device("w", clean=True))
     await watching(watcher, a, b, c)
-    stays = await stack.enter_async_context(Willing("s", clean=True))
-    await stays.connect(b)
+    [stays] = await came(stack, b, "s")
     await until(lambda: kept(a, c) == ["s"])
     await nodes.part("b", "a", "c")
     await watcher.until(lambda: watcher.log == ["s"])

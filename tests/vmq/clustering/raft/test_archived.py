@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.present import present
 from tests.support.until import until
 from tests.vmq.clustering.raft.replicas import leader, payloads, replicated
 from tests.vmq.clustering.stream_nodes import nodes, owners, stream
@@ -32,8 +33,7 @@ async def reached(
 
     def do() -> bool:
         for each in brokers:
-            assert each.streaming is not None
-            each.streaming.catalog.janitor.wanted.set()
+            present(each.streaming).catalog.janitor.wanted.set()
         return by(map(holds, brokers))
 
     await until(do)
@@ -42,8 +42,7 @@ async def reached(
 def knows_all(broker: Broker) -> bool:
     """Whether some of it is gone from a node, and it knows that all of that is in the archive."""
     partition = part(broker)
-    archive = partition.archive
-    assert archive is not None
+    archive = present(partition.archive)
     return archive.is_known and partition.kept > 0 and partition.earliest == 0
 
 

@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 from unittest.mock import Mock
 
+from tests.support.present import present
 from tests.support.until import reach
 from tests.vmq.streams.replica.support import partition_in
 from vmq.clustering.raft.ballots import Ballots
@@ -28,8 +29,7 @@ def test_the_mark_of_what_was_forgotten_goes_when_the_ballots_say_it(tmp_path: P
     shutil.copytree(tmp_path / "one", tmp_path / "killed")
     thread.stop()
     thread, partition = opened(tmp_path / "killed")
-    log = partition.log
-    assert log is not None
+    log = present(partition.log)
     assert log.forgot
     thread.stop()
     assert not log.mark.is_set
@@ -42,8 +42,7 @@ def test_the_mark_of_what_was_forgotten_goes_when_the_ballots_say_it(tmp_path: P
 def test_whose_log_lost_its_end_to_damage_knows_the_members_by_its_ballot(tmp_path: Path) -> None:
     thread, partition = opened(tmp_path)
     members = Members((thread.name,), ("b@1",))
-    group = thread.opened["g"].group
-    assert group is not None
+    group = present(thread.opened["g"].group)
 
     def grow() -> bool:
         return group.leading is not None and group.change(members, time.monotonic())
@@ -55,8 +54,7 @@ def test_whose_log_lost_its_end_to_damage_knows_the_members_by_its_ballot(tmp_pa
     raw = segment.read_bytes()
     segment.write_bytes(raw[: len(raw) // 2])
     thread, _ = opened(tmp_path)
-    again = thread.opened["g"].group
-    assert again is not None
+    again = present(thread.opened["g"].group)
     assert again.replica.state.members != members
     assert again.replica.members == members
     thread.stop()

@@ -6,6 +6,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.present import present
 from tests.vmq.clustering.raft.test_decisions import COMMANDS, GROUPS, HOSTS
 from tests.vmq.clustering.raft.test_picture import made
 from vmq.clustering.raft.meta import DecisionTeller
@@ -64,8 +65,7 @@ def test_it_is_what_copying_all_would_give(steps: list[Any]) -> None:
         else:
             with suppress(RefusedError):
                 decided.apply(encode(step))
-        told = teller.tell(applied, leads, MEMBERS, moves_of(records))
-        assert told is not None
+        told = present(teller.tell(applied, leads, MEMBERS, moves_of(records)))
         if not leads:
             assert not told.groups
             continue
@@ -94,14 +94,12 @@ def test_of_thousands_of_groups_one_that_moves_is_told_and_written() -> None:
     hosts = ("a", "b", "c", "d")
     for command in (SetHosts(hosts), MakeStream("s", "i", 2000, 3)):
         decided.apply(encode(command))
-    told = teller.tell(1, True, MEMBERS, ())
-    assert told is not None
+    told = present(teller.tell(1, True, MEMBERS, ()))
     assert len(told.groups) == 2000
     publish(told, records, picture)
     picture.on_changes(metadata.take())
     decided.apply(encode(Move("i/7", ("d", "c", "b"))))
-    told = teller.tell(2, True, MEMBERS, ())
-    assert told is not None
+    told = present(teller.tell(2, True, MEMBERS, ()))
     assert [*told.groups] == ["i/7"]
     publish(told, records, picture)
     assert len(metadata.take()) == 1

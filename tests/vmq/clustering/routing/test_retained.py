@@ -57,8 +57,7 @@ def in_map(member: Member, mountpoint: str = "") -> dict[str, bytes]:
 def test_a_retained_message_reaches_live_subscribers_once_and_later_ones_as_retained(
     three: Three,
 ) -> None:
-    live = three.b.house.client("live")
-    live.subscribe(("t/#", 1))
+    live = three.b.house.subscriber("live", ("t/#", 1))
     three.settle()
     three.a.house.client("p").publish("t/1", b"x", 1, retain=True)
     three.settle()
@@ -66,8 +65,7 @@ def test_a_retained_message_reaches_live_subscribers_once_and_later_ones_as_reta
     assert (packet.payload, packet.qos, packet.retain) == (b"x", 1, False)
     for each in three.all:
         assert kept(each) == {"t/1": (b"x", 1)}
-        late = each.house.client("late")
-        late.subscribe(("t/#", 2))
+        late = each.house.subscriber("late", ("t/#", 2))
         [packet] = late.take()
         assert (packet.payload, packet.qos, packet.retain) == (b"x", 1, True)
 
@@ -203,8 +201,7 @@ def test_a_start_writes_nothing_where_all_agree(member: Member) -> None:
 
 def test_the_limits_hold_on_every_node(three: Three, caplog: pytest.LogCaptureFixture) -> None:
     three.b.house.options.max_retained_messages = 1
-    live = three.b.house.client("live")
-    live.subscribe(("#", 0))
+    live = three.b.house.subscriber("live", ("#", 0))
     three.settle()
     retain(three.a, "t", b"1")
     retain(three.a, "u", b"1")
@@ -224,8 +221,7 @@ def test_the_limits_hold_on_every_node(three: Three, caplog: pytest.LogCaptureFi
 def test_what_is_too_long_for_the_cluster_is_routed_and_not_retained(
     three: Three, caplog: pytest.LogCaptureFixture
 ) -> None:
-    live = three.b.house.client("live")
-    live.subscribe(("t", 0))
+    live = three.b.house.subscriber("live", ("t", 0))
     three.settle()
     retain(three.a, "t", b"short")
     retain(three.a, "t", bytes(MAX_VALUE))

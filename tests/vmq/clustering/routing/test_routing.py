@@ -125,8 +125,7 @@ def test_after_the_end_of_the_node_publishes_stay_here(three: Three) -> None:
 
 
 def test_a_run_of_packets_goes_as_the_run_that_it_is(three: Three) -> None:
-    reader = three.b.house.client("s")
-    reader.subscribe(("t", 2))
+    reader = three.b.house.subscriber("s", ("t", 2))
     three.settle()
     frames = b"".join(publish_packet("t", b"%d" % number) for number in range(5))
     three.a.house.client("p").send(frames)
@@ -140,8 +139,7 @@ def test_a_run_of_packets_goes_as_the_run_that_it_is(three: Three) -> None:
 
 
 def test_a_run_waits_for_a_slow_subscriber_as_messages(three: Three) -> None:
-    reader = three.b.house.client("s")
-    reader.subscribe(("t", 0))
+    reader = three.b.house.subscriber("s", ("t", 0))
     three.settle()
     reader.connection.pause_writing()
     frames = b"".join(publish_packet("t", b"%d" % number) for number in range(5))
@@ -153,8 +151,7 @@ def test_a_run_waits_for_a_slow_subscriber_as_messages(three: Three) -> None:
 
 
 def test_a_will_reaches_subscribers_of_other_nodes(three: Three) -> None:
-    reader = three.b.house.client("s")
-    reader.subscribe(("gone", 1))
+    reader = three.b.house.subscriber("s", ("gone", 1))
     client = three.a.house.client("p", will=Will("gone", b"p", 1))
     three.settle()
     client.connection.connection_lost(None)
@@ -163,8 +160,7 @@ def test_a_will_reaches_subscribers_of_other_nodes(three: Three) -> None:
 
 
 def test_hooks_see_each_message_that_they_may_rewrite(three: Three) -> None:
-    reader = three.b.house.client("s")
-    reader.subscribe(("t", 0))
+    reader = three.b.house.subscriber("s", ("t", 0))
     three.settle()
     seen: list[bytes] = []
     three.b.house.core.hooks.on_deliver = lambda _user, _who, message: seen.append(message.payload)
@@ -177,8 +173,7 @@ def test_a_topic_that_is_too_deep_here_reaches_nobody(
     three: Three, caplog: pytest.LogCaptureFixture
 ) -> None:
     three.a.house.options.topic_max_depth = 2
-    reader = three.a.house.client("s")
-    reader.subscribe(("#", 0))
+    reader = three.a.house.subscriber("s", ("#", 0))
     three.a.outboxes.handlers[RemotePublish]("b", RemotePublish(b"a/b/c", b"x", 0))
     reader.expect()
     assert "a publish from b is dropped" in caplog.text
@@ -194,8 +189,7 @@ def test_a_topic_tree_that_nobody_uses_here_is_not_made(three: Three) -> None:
 
 def test_what_comes_from_a_peer_is_not_retained_nor_kept_by_streams(three: Three) -> None:
     house = three.a.house
-    reader = house.client("s")
-    reader.subscribe(("t", 1))
+    reader = house.subscriber("s", ("t", 1))
 
     class Streams(StreamFinder):
         def appenders(self, topic: str) -> list[object]:

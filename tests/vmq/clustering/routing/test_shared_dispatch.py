@@ -40,9 +40,7 @@ def durable(tmp_path: Path) -> Iterator[Three]:
 
 
 def worker(member: Member, number: int = 1, qos: int = 1, *, clean: bool = True) -> Client:
-    client = member.house.client(f"{member.name}{number}", clean=clean)
-    client.subscribe((GROUP, qos))
-    return client
+    return member.house.subscriber(f"{member.name}{number}", (GROUP, qos), clean=clean)
 
 
 def policy(three: Three, name: str) -> None:

@@ -8,19 +8,11 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
+from tests.support import wire as mqtt
 from tests.support.until import PATIENCE, until
-from tests.support.wire import (
-    PINGREQ_BYTES,
-    PINGRESP,
-    PUBLISH,
-    SUBACK,
-    Packet,
-    connect_packet,
-    subscribe_packet,
-)
 from tests.vmq.clustering.fakes import FakeLanes
 from tests.vmq.clustering.nodes import address, clustering, config, together
-from tests.vmq.support import Clock, House, split_packets
+from tests.vmq.support import Clock, House
 from vmq.broker import Broker
 from vmq.clustering.messages.barrier import BarrierReached, BarrierRequest
 from vmq.clustering.routing.subscribe_barrier import AGAIN_AFTER, SubscribeBarrier
@@ -283,8 +275,8 @@ def test_the_suback_waits_and_so_do_the_packets_behind_it(house: House) -> None:
     house.core.propagation = Barrier()
     house.registry.retain("t", Message(b"t", b"kept", 0, True))
     client = house.client("c")
-    client.send(subscribe_packet(1, ("t", 1), ("u", 0)), PINGREQ_BYTES)
-    client.send(PINGREQ_BYTES)
+    client.send(mqtt.subscribe_packet(1, ("t", 1), ("u", 0)), mqtt.PINGREQ_BYTES)
+    client.send(mqtt.PINGREQ_BYTES)
     assert client.take() == []
     assert asked == [("c", ["t", "u"])]
     # It is subscribed all the same.
@@ -292,14 +284,19 @@ def test_the_suback_waits_and_so_do_the_packets_behind_it(house: House) -> None:
     assert client.payloads() == [b"early"]
     pending[0].finish(None)
     house.maybe_settle()
-    assert [each.type for each in client.take()] == [SUBACK, PUBLISH, PINGRESP, PINGRESP]
+    assert [each.type for each in client.take()] == [
+        mqtt.SUBACK,
+        mqtt.PUBLISH,
+        mqtt.PINGRESP,
+        mqtt.PINGRESP,
+    ]
     # What is revoked meanwhile brings no retained message.
-    client.send(subscribe_packet(2, ("t", 1)))
+    client.send(mqtt.subscribe_packet(2, ("t", 1)))
     house.registry.unsubscribe(house.registry.subscribers["c"], "t")
     pending[1].finish(None)
     house.maybe_settle()
-    assert [each.type for each in client.take()] == [SUBACK]
-    client.send(subscribe_packet(3, ("t", 1)))
+    assert [each.type for each in client.take()] == [mqtt.SUBACK]
+    client.send(mqtt.subscribe_packet(3, ("t", 1)))
     client.lose()
     assert asked[-1] == ("cancelled", [])
 
@@ -317,18 +314,18 @@ class Raw:
     def __init__(self, broker: Broker) -> None:
         self.port = int(broker.addresses[0].rpartition(":")[2])
         self.buffer = bytearray()
-        self.packets: list[Packet] = []
+        self.packets: list[mqtt.Packet] = []
 
     async def start(self, client_id: str) -> None:
         self.reader, self.writer = await asyncio.open_connection("127.0.0.1", self.port)
-        self.writer.write(connect_packet(client_id))
+        self.writer.write(mqtt.connect_packet(client_id))
         await self.read()
 
-    async def read(self) -> Packet:
+    async def read(self) -> mqtt.Packet:
         async with asyncio.timeout(PATIENCE):
             while not self.packets:
                 self.buffer += await self.reader.read(4096)
-                self.packets += split_packets(self.buffer)
+                self.packets += mqtt.split_packets(self.buffer)
         return self.packets.pop(0)
 
     async def stop(self) -> None:
@@ -344,8 +341,8 @@ async def test_with_the_suback_every_node_routes(tmp_path: Path) -> None:
             client = Raw(a)
             await client.start("c")
             for number in range(50):
-                client.writer.write(subscribe_packet(1 + number, (f"t/{number}", 1)))
-                assert (await client.read()).type == SUBACK
+                client.writer.write(mqtt.subscribe_packet(1 + number, (f"t/{number}", 1)))
+                assert (await client.read()).type == mqtt.SUBACK
                 for each in (b, c):
                     assert each.registry().route(b"t/%d" % number).nodes, number
             await client.stop()
@@ -373,13 +370,13 @@ async def test_a_node_that_does_not_follow_holds_up_nobody_for_long(
             await together(a, b)
             client = Raw(a)
             await client.start("c")
-            client.writer.write(subscribe_packet(1, ("t", 1)))
-            assert (await client.read()).type == SUBACK
+            client.writer.write(mqtt.subscribe_packet(1, ("t", 1)))
+            assert (await client.read()).type == mqtt.SUBACK
             assert "SUBACK sent before these nodes have the subscriptions: b" in caplog.text
             await client.stop()
         await until(lambda: not clustering(a).node.up)
         client = Raw(a)
         await client.start("c")
-        client.writer.write(subscribe_packet(1, ("t", 1)))
-        assert (await client.read()).type == SUBACK
+        client.writer.write(mqtt.subscribe_packet(1, ("t", 1)))
+        assert (await client.read()).type == mqtt.SUBACK
         await client.stop()

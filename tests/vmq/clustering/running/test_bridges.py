@@ -22,8 +22,7 @@ async def test_it_gets_retain_as_published_also_of_what_came_meanwhile(
         other = Device(named(nodes, owner, "o"))
         async with bridge, other:
             for device in (bridge, other):
-                await device.connect(nodes["a"])
-                await device.subscribe(("t/#", 2))
+                await device.connect(nodes["a"], ("t/#", 2))
             await nodes["b"].publish("t/1", b"1", 1, retain=True)
             await bridge.until(lambda: bridge.log == ["1"])
             got = [each.retain for each in bridge.found(PUBLISH)]
@@ -45,8 +44,7 @@ async def test_it_gets_nothing_of_its_own(tmp_path: Path, qos: int) -> None:
         other = Device(named(nodes, "b", "o"))
         async with bridge, other:
             for device in (bridge, other):
-                await device.connect(nodes["a"])
-                await device.subscribe(("t", 2))
+                await device.connect(nodes["a"], ("t", 2))
             bridge.publish("t", "own", qos)
             await other.until(lambda: other.log == ["own"])
             await bridge.until(lambda: not bridge.unfinished)
@@ -65,8 +63,7 @@ async def test_it_gets_nothing_of_its_own_when_it_comes_back_before_that_is_ther
     async with slotted(tmp_path, "abc") as nodes:
         bridge = Device(named(nodes, "b", "s"), level=BRIDGE)
         async with bridge:
-            await bridge.connect(nodes["a"])
-            await bridge.subscribe(("t", 2))
+            await bridge.connect(nodes["a"], ("t", 2))
             bridge.answers = False
             bridge.publish("t", "1", 1)
             bridge.publish("t", "2", 2)

@@ -61,8 +61,7 @@ async def test_qos_0_goes_straight_to_the_connection(tmp_path: Path) -> None:
         Device("s") as subscriber,
         Device("p", clean=True) as publisher,
     ):
-        await subscriber.connect(nodes["a"])
-        await subscriber.subscribe(("t", 1), ("u", 0))
+        await subscriber.connect(nodes["a"], ("t", 1), ("u", 0))
         await publisher.connect(nodes["b"])
         publisher.publish("t", "t", 0)
         publisher.publish("t", "T", 1)
@@ -102,8 +101,7 @@ async def test_who_dies_takes_nothing_along(
 
 async def test_a_node_that_stops_hands_its_slots_over(tmp_path: Path) -> None:
     async with slotted(tmp_path) as nodes, Device(named(nodes, "a", "s")) as subscriber:
-        await subscriber.connect(nodes["b"])
-        await subscriber.subscribe(("t", 1))
+        await subscriber.connect(nodes["b"], ("t", 1))
         await nodes.brokers.pop("a").stop()
         assert owner_of(nodes, subscriber.client_id) == "b"
         assert subscriber.is_connected
@@ -116,8 +114,7 @@ async def test_a_node_that_leaves_leaves_nothing_behind(tmp_path: Path) -> None:
         away, stays = Device(named(nodes, "b", "s")), Device(named(nodes, "b", "t"))
         async with away, stays:
             for device in (away, stays):
-                await device.connect(nodes["a"])
-                await device.subscribe(("t", 2))
+                await device.connect(nodes["a"], ("t", 2))
             await away.disconnect()
             await nodes["b"].publish("t", b"1", 2)
             await stays.until(lambda: stays.log == ["1"])
@@ -139,8 +136,7 @@ async def test_when_a_node_dies_the_wills_of_its_clients_are_published_soon(
         Device("w") as watcher,
         Willing("s", clean=clean) as client,
     ):
-        await watcher.connect(nodes["a"])
-        await watcher.subscribe(("wills", 1))
+        await watcher.connect(nodes["a"], ("wills", 1))
         await client.connect(nodes["b"])
         await until(lambda: kept(nodes["a"]) == ["s"])
         monkeypatch.setattr(service(nodes["b"]), "hand_over", nothing)
@@ -173,8 +169,7 @@ async def test_the_will_of_a_client_is_with_the_owner_of_its_slot_or_a_follower_
 
 async def test_sessions_survive_the_restart_of_all(tmp_path: Path) -> None:
     async with slotted(tmp_path, "a") as nodes, Device("s") as subscriber:
-        await subscriber.connect(nodes["a"])
-        await subscriber.subscribe(("t", 1))
+        await subscriber.connect(nodes["a"], ("t", 1))
         await subscriber.disconnect()
         await nodes["a"].publish("t", b"1", 1)
         await until(lambda: not service(nodes["a"]).machines.origin.waiting())

@@ -42,8 +42,7 @@ async def leave(nodes: House, device: Device) -> None:
 async def test_on_acked_tells_at_the_node_of_the_client_and_once(tmp_path: Path) -> None:
     async with slotted(tmp_path) as nodes, Device(named(nodes, "b", "s"), username="u") as device:
         told = listen(nodes, "on_acked", lambda user, *each: (user, *seen(*each)))
-        await device.connect(nodes["a"])
-        await device.subscribe(("t", 2))
+        await device.connect(nodes["a"], ("t", 2))
         for qos in (1, 2):
             await nodes["b"].publish("t", b"%d" % qos, qos)
         await until(lambda: len(told) == 2)
@@ -58,8 +57,7 @@ async def test_on_offline_message_tells_at_the_owner_and_of_who_is_away_alone(
 ) -> None:
     async with slotted(tmp_path) as nodes, Device(named(nodes, "b", "s")) as device:
         told = listen(nodes, "on_offline_message", seen)
-        await device.connect(nodes["a"])
-        await device.subscribe(("t", 1))
+        await device.connect(nodes["a"], ("t", 1))
         await until(lambda: all(each.here.tells_kept for each in services(nodes)))
         await nodes["a"].publish("t", b"0", 1)
         await device.until(lambda: device.log == ["0"])
@@ -73,8 +71,7 @@ async def test_on_message_drop_tells_which_message_went(tmp_path: Path) -> None:
     queue = QueueOptions(max_offline_messages=1, drop="oldest")
     async with slotted(tmp_path, queue=queue) as nodes, Device(named(nodes, "b", "s")) as device:
         told = listen(nodes, "on_message_drop", lambda who, load, why: (why, *seen(who, load())))
-        await device.connect(nodes["a"])
-        await device.subscribe(("t", 1))
+        await device.connect(nodes["a"], ("t", 1))
         await leave(nodes, device)
         for each in (b"0", b"1"):
             await nodes["a"].publish("t", each, 2)
@@ -85,8 +82,7 @@ async def test_on_message_drop_tells_which_message_went(tmp_path: Path) -> None:
 async def test_a_session_that_expires_is_told_and_is_nowhere_any_more(tmp_path: Path) -> None:
     async with slotted(tmp_path) as nodes, Device(named(nodes, "b", "s")) as device:
         told = listen(nodes, "on_session_expired", lambda who: (who.client_id,))
-        await device.connect(nodes["a"])
-        await device.subscribe(("t", 1))
+        await device.connect(nodes["a"], ("t", 1))
         await leave(nodes, device)
         for each in services(nodes):
             each._core.options.persistent_client_expiration = 0.001

@@ -57,8 +57,7 @@ async def test_the_next_owner_knows_since_when_a_client_is_away(tmp_path: Path) 
 
 async def four_wait(nodes: House, device: Device) -> SlotOwner:
     """A device subscribes, goes, and four messages come for it; the owner of its slot."""
-    await device.connect(nodes["a"])
-    await device.subscribe(("t", 1))
+    await device.connect(nodes["a"], ("t", 1))
     await device.disconnect()
     [owner] = owners_of(nodes, device.client_id).values()
     await until(lambda: device.client_id not in owner.attachments.serving)
@@ -99,8 +98,7 @@ async def test_retained_messages_come_at_their_qos(tmp_path: Path) -> None:
         await nodes["a"].publish("t/1", b"1", 1, retain=True)
         await until(lambda: nodes["b"].registry().retained.count == 2)
         async with Device(named(nodes, "a", "s")) as device:
-            await device.connect(nodes["b"])
-            await device.subscribe(("t/+", 2))
+            await device.connect(nodes["b"], ("t/+", 2))
             await device.until(lambda: sorted(device.log) == ["0", "1"])
             found = {each.payload: (each.qos, each.retain) for each in device.found(3)}
             assert found == {b"0": (0, True), b"1": (1, True)}
@@ -117,8 +115,7 @@ async def test_publishers_wait_for_a_slow_client_instead_of_losing_messages(
         Device(named(nodes, "b", "s")) as device,
         Device("publisher", clean=not is_durable) as publisher,
     ):
-        await device.connect(nodes["a"])
-        await device.subscribe(("t", 2))
+        await device.connect(nodes["a"], ("t", 2))
         device.answers = False
         await publisher.connect(nodes["a"])
         wanted = [str(number) for number in range(10)]
@@ -147,8 +144,7 @@ async def test_a_publisher_waits_no_more_when_the_slow_client_goes(tmp_path: Pat
         Device(named(nodes, "b", "s")) as device,
         Device("publisher", clean=True) as publisher,
     ):
-        await device.connect(nodes["a"])
-        await device.subscribe(("t", 1))
+        await device.connect(nodes["a"], ("t", 1))
         device.answers = False
         await publisher.connect(nodes["a"])
         for text in "1234":
@@ -168,8 +164,7 @@ async def test_what_is_not_answered_is_sent_again(tmp_path: Path) -> None:
         slotted(tmp_path, session=session) as nodes,
         Device(named(nodes, "b", "s")) as device,
     ):
-        await device.connect(nodes["a"])
-        await device.subscribe(("t", 2))
+        await device.connect(nodes["a"], ("t", 2))
         device.answers = False
         for qos in (1, 2):
             await nodes["b"].publish("t", b"%d" % qos, qos)

@@ -56,8 +56,7 @@ async def test_a_broker_alone_becomes_a_node_with_all_its_sessions(tmp_path: Pat
             await peer.connect("c1", clean=False)
             await publish(broker, b"1", b"2", b"3", qos=2)
             first, second, third = [await peer.packet() for _ in range(3)]
-            peer.send(mqtt.pubrec_packet(first.packet_id))
-            assert (await peer.packet()).type == mqtt.PUBREL
+            assert (await peer.ask(mqtt.pubrec_packet(first.packet_id))).type == mqtt.PUBREL
             await go(peer)
         await publish(broker, b"4", b"5", qos=2)
         async with peer_of(broker) as peer:  # a packet id is received, and not released
@@ -72,8 +71,7 @@ async def test_a_broker_alone_becomes_a_node_with_all_its_sessions(tmp_path: Pat
         await peer.connect("p", clean=False)
         peer.send(mqtt.publish_packet("t", b"6", qos=2, packet_id=7, dup=True))
         assert (await peer.packet()).type == mqtt.PUBREC
-        peer.send(mqtt.pubrel_packet(7))
-        assert (await peer.packet()).type == mqtt.PUBCOMP
+        assert (await peer.ask(mqtt.pubrel_packet(7))).type == mqtt.PUBCOMP
         peer.send(mqtt.publish_packet("t", b"7", qos=2, packet_id=8))
         assert (await peer.packet()).type == mqtt.PUBREC
         await go(peer)
@@ -109,8 +107,7 @@ async def test_packet_ids_that_sessions_in_slots_do_not_use_are_finished(tmp_pat
             await publish(broker, b"3", qos=1)
             sent = [await peer.packet() for _ in range(3)]
             assert [each.packet_id for each in sent] == [40_001, 40_002, 40_003]
-            peer.send(mqtt.pubrec_packet(40_001))
-            assert (await peer.packet()).type == mqtt.PUBREL
+            assert (await peer.ask(mqtt.pubrec_packet(40_001))).type == mqtt.PUBREL
             await go(peer)
     made = in_slots(tmp_path)
     node = await made.start("a")

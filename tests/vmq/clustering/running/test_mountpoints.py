@@ -117,8 +117,7 @@ async def test_a_share_group_of_one_mountpoint_gets_nothing_of_another(tmp_path:
             await publish(nodes["b"], WEST, "t", "w")
             await publish(nodes["b"], EAST, "t", "e")
             for device in both:
-                await device.connect(nodes["b"])
-                await device.subscribe(("$share/h/t", 1))
+                await device.connect(nodes["b"], ("$share/h/t", 1))
             await publish(nodes["a"], WEST, "t", *"0123")
             await west.connect(nodes["a"])
             await east.connect(nodes["a"])
@@ -131,8 +130,7 @@ async def test_retained_messages_come_from_their_mountpoint(tmp_path: Path) -> N
     async with placed(tmp_path) as nodes, Device("s", username=WEST) as device:
         await nodes["a"].publish("t", b"w", 1, True, WEST)
         await nodes["a"].publish("t", b"e", 1, True, EAST)
-        await device.connect(nodes["a"])
-        await device.subscribe(("t", 1))
+        await device.connect(nodes["a"], ("t", 1))
         await device.until(lambda: device.log == ["w"])
 
 

@@ -104,8 +104,7 @@ def commit(house: House) -> None:
 def copy_of(house: House, owner: str, *payloads: bytes, **head: Any) -> bytes:
     """Has a store keep a copy of session `c` of another node; returns its number."""
     assert house.store is not None
-    client = house.client("c", clean=False)
-    client.subscribe(("t", 2))
+    client = house.subscriber("c", ("t", 2), clean=False)
     client.disconnect()
     for payload in payloads:
         house.publish("t", payload, 2)

@@ -48,10 +48,8 @@ async def test_a_message_that_comes_again_at_another_node_reaches_clean_clients_
         durable = Device("durable")
         async with publisher, clean["a"], clean["b"], clean["c"], durable:
             for name, device in clean.items():
-                await device.connect(nodes[name])
-                await device.subscribe(("t/#", 2))
-            await durable.connect(nodes["c"])
-            await durable.subscribe(("t/#" if is_kept else "end", 2))
+                await device.connect(nodes[name], ("t/#", 2))
+            await durable.connect(nodes["c"], ("t/#" if is_kept else "end", 2))
             await half_published(nodes, "a", publisher, "t/1", "t/2")
             assert len(received(nodes, publisher.client_id)) == 2
             assert await publisher.connect(nodes["b"])
@@ -70,8 +68,7 @@ async def test_an_id_that_means_another_message_is_another_message(tmp_path: Pat
     async with slotted(tmp_path) as nodes:
         publisher, clean = Device(named(nodes, "b", "p")), Device("clean", clean=True)
         async with publisher, clean:
-            await clean.connect(nodes["b"])
-            await clean.subscribe(("t", 2))
+            await clean.connect(nodes["b"], ("t", 2))
             await half_published(nodes, "a", publisher, "t")
             publisher.unfinished[1] = publisher.again(1, "t", "other")
             await publisher.connect(nodes["b"])
@@ -84,8 +81,7 @@ async def test_a_message_of_a_node_that_is_gone_comes_rather_twice_than_never(
     async with slotted(tmp_path, "abc") as nodes:
         publisher, clean = Device(named(nodes, "b", "p")), Device("clean", clean=True)
         async with publisher, clean:
-            await clean.connect(nodes["c"])
-            await clean.subscribe(("t", 2))
+            await clean.connect(nodes["c"], ("t", 2))
             await half_published(nodes, "a", publisher, "t")
             await nodes.kill("a", monkeypatch)
             await until(lambda: nodes.has_reach("b", "c", 2) and "a" not in nodes.brokers)

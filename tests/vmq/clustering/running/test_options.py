@@ -43,8 +43,7 @@ async def test_a_window_that_a_plugin_decided_holds_at_the_owner(tmp_path: Path)
     async with slotted(tmp_path) as nodes, Device(named(nodes, "b", "s")) as device:
         decide(nodes["a"], max_inflight_messages=2)
         device.answers = False
-        await device.connect(nodes["a"])
-        await device.subscribe(("t", 1))
+        await device.connect(nodes["a"], ("t", 1))
         await publish(nodes["a"], "1", "2", "3")
         await until(lambda: waiting(nodes, device) == 3)
         await device.until(lambda: device.log == ["1", "2"])
@@ -61,8 +60,7 @@ async def test_the_limit_of_a_queue_holds_while_its_client_is_away_and_with_the_
 ) -> None:
     async with slotted(tmp_path) as nodes, Device(named(nodes, "b", "s")) as device:
         decide(nodes["a"], max_offline_messages=2)
-        await device.connect(nodes["a"])
-        await device.subscribe(("t", 1))
+        await device.connect(nodes["a"], ("t", 1))
         await leave(nodes, device)
         await publish(nodes["a"], "1")
         await nodes.brokers.pop("b").stop()
@@ -94,8 +92,7 @@ async def test_what_came_last_goes_first(tmp_path: Path, is_configured: bool) ->
     async with slotted(tmp_path, queue=queue) as nodes, Device(named(nodes, "b", "s")) as device:
         if not is_configured:
             decide(nodes["a"], queue_type="lifo")
-        await device.connect(nodes["a"])
-        await device.subscribe(("t", 2))
+        await device.connect(nodes["a"], ("t", 2))
         await leave(nodes, device)
         await publish(nodes["b"], "1", "2", "3")
         await device.connect(nodes["a"])
@@ -109,10 +106,8 @@ async def test_where_it_is_configured_all_comes_at_the_qos_granted(tmp_path: Pat
         Device(named(nodes, "b", "s")) as device,
         Device("clean", clean=True) as clean,
     ):
-        await clean.connect(nodes["b"])
-        await clean.subscribe(("t", 0))
-        await device.connect(nodes["a"])
-        await device.subscribe(("t", 2))
+        await clean.connect(nodes["b"], ("t", 0))
+        await device.connect(nodes["a"], ("t", 2))
         await publish(nodes["b"], "1", qos=0)
         await publish(nodes["b"], "2", qos=1)
         await device.until(lambda: len(device.log) == 2)
@@ -140,8 +135,7 @@ async def test_a_session_for_which_a_plugin_decided_it_gets_all_at_the_qos_grant
         decide(nodes["a"], upgrade_qos=True)
         await nodes["b"].publish("r/1", b"0", 0, retain=True)
         await until(lambda: nodes["a"].registry().retained.count == 1)
-        await device.connect(nodes["a"])
-        await device.subscribe(("t", 1), ("r/+", 1))
+        await device.connect(nodes["a"], ("t", 1), ("r/+", 1))
         await until(lambda: bool(service(nodes["b"]).machines.routes.targets("t")))
         await nodes["a"].publish("t", b"1", 0, retain=True)
         await publish(nodes["b"], "2", qos=1)
@@ -157,8 +151,7 @@ async def test_one_for_which_a_plugin_decided_against_it_gets_each_once(tmp_path
         Device(named(nodes, "b", "s")) as device,
     ):
         decide(nodes["a"], upgrade_qos=False)
-        await device.connect(nodes["a"])
-        await device.subscribe(("t", 2))
+        await device.connect(nodes["a"], ("t", 2))
         await publish(nodes["a"], "0", qos=0)
         await publish(nodes["a"], "1", qos=1)
         await device.until(lambda: device.log == ["0", "1"])

@@ -62,8 +62,7 @@ async def test_a_clean_member_takes_its_part_and_leaves_it_to_durable_ones(tmp_p
         clean, publisher = Device("clean", clean=True), Device("p", clean=True)
         for device in (durable, clean, publisher):
             await stack.enter_async_context(device)
-        await durable.connect(nodes["b"])
-        await durable.subscribe((GROUP, 1))
+        await durable.connect(nodes["b"], (GROUP, 1))
         await clean.connect(nodes["a"])
         await publisher.connect(nodes["a"])
         clean.answers = False
@@ -87,8 +86,7 @@ async def test_what_waits_for_who_is_away_goes_to_who_comes(tmp_path: Path, qos:
         for device in (away, comes, publisher):
             await stack.enter_async_context(device)
         away.answers = False
-        await away.connect(nodes["b"])
-        await away.subscribe((GROUP, 2))
+        await away.connect(nodes["b"], (GROUP, 2))
         await publisher.connect(nodes["a"])
         publisher.publish("t/1", "sent", qos)
         await away.until(lambda: away.log == ["sent"])
@@ -99,8 +97,7 @@ async def test_what_waits_for_who_is_away_goes_to_who_comes(tmp_path: Path, qos:
         await publisher.until(lambda: not publisher.unfinished)
         [owner] = owners_of(nodes, away.client_id).values()
         assert owner.state.waiting(away.client_id) == 3
-        await comes.connect(nodes["a"])
-        await comes.subscribe((GROUP, 2))
+        await comes.connect(nodes["a"], (GROUP, 2))
         await comes.until(lambda: len(comes.log) == (2 if qos == 2 else 3))
         assert sorted(set(comes.log)) == (["1", "2"] if qos == 2 else ["1", "2", "sent"])
         away.answers = True
@@ -119,15 +116,13 @@ async def test_the_members_that_live_get_what_a_dead_node_had_for_its_own(
         publisher = Device("p", clean=True)
         for device in (lost, stays, publisher):
             await stack.enter_async_context(device)
-        await lost.connect(nodes["a"])
-        await lost.subscribe((GROUP, 1))
+        await lost.connect(nodes["a"], (GROUP, 1))
         lost.answers = False
         await publisher.connect(nodes["c"])
         for text in range(30):
             publisher.publish("t/1", str(text), 1 + text % 2)
         await publisher.until(lambda: not publisher.unfinished)
-        await stays.connect(nodes["b"])
-        await stays.subscribe((GROUP, 2))
+        await stays.connect(nodes["b"], (GROUP, 2))
         monkeypatch.setattr(service(nodes["a"]), "hand_over", nothing)
         await nodes.kill("a", monkeypatch)
         await stays.until(lambda: len(set(stays.log)) == 30)
@@ -138,8 +133,7 @@ async def test_the_last_member_leaves_what_it_did_not_get_to_the_next(tmp_path: 
         one, other = members_elsewhere(nodes)
         for device in (one, other):
             await stack.enter_async_context(device)
-        await one.connect(nodes["a"])
-        await one.subscribe((GROUP, 2))
+        await one.connect(nodes["a"], (GROUP, 2))
         await one.disconnect()
         await until(lambda: slots_of(nodes, "b") == ([], [slot(one)]))
         await nodes["b"].publish("t/1", b"1", 2)

@@ -51,8 +51,7 @@ async def test_who_asks_another_node_for_a_queue_is_told_whose_it_is(tmp_path: P
         ):
             await clean.connect(a)
             assert await queues.peek(a, clean.client_id, Selection()).rows() == []
-            await device.connect(a)
-            await device.subscribe(("t", 1))
+            await device.connect(a, ("t", 1))
             for is_connected in (True, False):
                 if not is_connected:
                     await device.disconnect()
@@ -75,8 +74,7 @@ async def test_sessions_of_all_nodes_are_listed_and_changed_at_any(
         ids = [f"c{number}" for number in range(12)]
         for client_id in ids:
             async with Device(client_id) as device:
-                await device.connect(a)
-                await device.subscribe(("t", 1), ("u", 1))
+                await device.connect(a, ("t", 1), ("u", 1))
                 await device.disconnect()
         await b.publish("t", b"1", 1)
         waiting = [service(node).status for node in (a, b)]
@@ -171,8 +169,7 @@ async def test_a_follower_that_is_behind_is_shown_by_name(
     async with slotted(tmp_path) as nodes:
         a, b = service(nodes["a"]), service(nodes["b"])
         async with Device(named(nodes, "a", "s")) as device, Device("p", clean=True) as publisher:
-            await device.connect(nodes["a"])
-            await device.subscribe(("t", 1))
+            await device.connect(nodes["a"], ("t", 1))
             await publisher.connect(nodes["a"])
             with monkeypatch.context() as stuck:
                 stuck.setattr(b.disk, "commit", lambda *_: None)  # its disk writes nothing now

@@ -23,8 +23,7 @@ async def test_both_sides_of_a_split_serve_and_nothing_is_lost(tmp_path: Path) -
         subscriber = Device(named(nodes, "a", "s"))
         one, other = Device("p", clean=True), Device("q", clean=True)
         async with subscriber, one, other:
-            await subscriber.connect(nodes["a"])
-            await subscriber.subscribe(("t", 2))
+            await subscriber.connect(nodes["a"], ("t", 2))
             await one.connect(nodes["a"])
             await other.connect(nodes["b"])
             await nodes.part("a", "b")
@@ -49,8 +48,7 @@ async def test_what_the_others_took_while_a_node_was_out_is_there_when_it_is_in_
         subscriber = Device(named(nodes, "a", "s"))
         slot = slot_of(subscriber.client_id, SLOTS)
         async with subscriber, Device("p", clean=True) as publisher:
-            await subscriber.connect(a)
-            await subscriber.subscribe(("t", 1))
+            await subscriber.connect(a, ("t", 1))
             await subscriber.drop()
             await publisher.connect(a)
             clustering(a).node.remove("b", force=True)

@@ -1,5 +1,6 @@
 """What a node has of a slot that it does not own."""
 
+from tests.support.present import present
 from vmq.clustering.messages.slots import SlotView
 from vmq.clustering.slots.copies import RecentKeys, SlotCopy, load_copies
 from vmq.clustering.slots.effects import Effects
@@ -73,8 +74,7 @@ def test_parts_and_changes_make_the_owners_state() -> None:
     assert there.change(there.take(11))
     assert there.copy.whole is not None
     assert there.copy.whole.read(there.effects) == all_records(there.owner)
-    whole = there.restart().whole
-    assert whole is not None
+    whole = present(there.restart().whole)
     assert whole.read(there.effects) == all_records(there.owner)
 
 
@@ -117,8 +117,7 @@ def test_a_transfer_that_the_owner_gave_up_stands_in_no_ones_way() -> None:
     version = there.owner.version
     there.owner.close()
     records = take_changes(there.owner)
-    built = there.copy.building
-    assert built is not None
+    built = present(there.copy.building)
     built.version = version - 1  # it was begun a while ago
     assert there.change(records)
     assert there.copy.building is not built

@@ -146,14 +146,12 @@ async def test_a_durable_session_goes_on_at_another_node(tmp_path: Path) -> None
         async with peer_of(b) as peer:
             assert (await peer.connect("r", clean=False)).body[0] == 1
             assert await payload_of(peer) == "2"
-            peer.send(mqtt.unsubscribe_packet(7, topic))
-            await peer.expect(b"\xb0\x02\x00\x07")
+            await peer.ask(mqtt.unsubscribe_packet(7, topic), b"\xb0\x02\x00\x07")
         # Of what is read no more nothing is left, at any node.
         await until(lambda: position(a) == 0 and not list(clustering(a).node.items(module.CURSORS)))
         async with peer_of(a) as peer:
             assert (await peer.connect("r", clean=False)).body[0] == 1
-            peer.send(mqtt.subscribe_packet(1, (topic, 1)))
-            await peer.expect(b"\x90\x03\x00\x01\x01")
+            await peer.ask(mqtt.subscribe_packet(1, (topic, 1)), b"\x90\x03\x00\x01\x01")
             assert await payload_of(peer) == "0"
 
 

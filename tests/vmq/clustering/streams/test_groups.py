@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.present import present
 from tests.support.until import until
 from tests.vmq.clustering.nodes import clustering
 from tests.vmq.clustering.stream_nodes import nodes
@@ -26,9 +27,7 @@ STREAM = options(filters=["s/#"], partitions=4, key="topic")
 
 
 def groups_of(broker: Broker) -> ClusterGroups:
-    found = clustering(broker).streams.replicas.consumers
-    assert found is not None
-    return found
+    return present(clustering(broker).streams.replicas.consumers)
 
 
 async def publish(broker: Broker, wanted: range) -> None:
@@ -150,8 +149,7 @@ async def test_an_answer_comes_though_another_is_thought_to_coordinate_and_answe
         rest = [each for each in brokers if each is not coordinator(brokers)]
         for one, other in (rest, rest[::-1]):
             places, log = groups_of(one).service.places, groups_of(one).service.cursors
-            assert log is not None
-            places.lead(log.name, groups_of(other).service.places.name)
+            places.lead(present(log).name, groups_of(other).service.places.name)
         # Each answer comes when the next question was asked already.
         monkeypatch.setattr(asking, "_AGAIN", 0.0)
         for each in rest:
@@ -178,7 +176,6 @@ async def test_without_most_of_the_nodes_nobody_gets_anything(
 
 def voters(broker: Broker) -> tuple[str, ...]:
     service = groups_of(broker).service
-    assert service.cursors is not None
-    opened = service.thread.opened.get(service.cursors.name)
+    opened = service.thread.opened.get(present(service.cursors).name)
     group = None if opened is None else opened.group
     return () if group is None else group.replica.members.voters

@@ -296,8 +296,7 @@ async def test_a_node_leaves_with_its_streams_and_its_sessions(tmp_path: Path) -
     given = options(filters=["x/#"], partitions=6, key="topic")
     async with nodes(tmp_path, "a", "b", s=given) as (a, b):
         async with Device("sleeper") as sleeper:
-            await sleeper.connect(b)
-            await sleeper.subscribe(("x/#", 1))
+            await sleeper.connect(b, ("x/#", 1))
         await until(lambda: is_subscribed(a, "sleeper", "b"))
         await fill(a, TOPICS, 1, "one")
         await until(lambda: kept([a, b], "s") == len(TOPICS))

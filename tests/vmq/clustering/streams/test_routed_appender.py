@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
+from tests.support.present import present
 from tests.support.until import until
 from tests.vmq.clustering.device import Device
 from tests.vmq.clustering.nodes import clustering, suspend_commits
@@ -114,10 +115,8 @@ async def test_a_message_is_acknowledged_when_the_store_has_it_for_the_owner(
     ):
         owner, other = sides(a, b)
         await p.connect(other)
-        committer = other.parts.committer
-        assert committer is not None
-        store = committer.store
-        assert store is not None
+        committer = present(other.parts.committer)
+        store = present(committer.store)
         await committer.finish_all()
         with monkeypatch.context() as patch:
             suspend_commits(other, patch)
@@ -162,10 +161,8 @@ async def test_a_batch_stops_where_another_node_takes_no_more_and_goes_on_there(
             patched.setattr(clustering(a).outboxes, "_buffer_bytes", 5000)
             with pytest.raises(BusyError, match="another node takes no more"):
                 await publish(a)
-        store = streams_of(a).sinks.core.store
-        assert store is not None
-        noted = store.load_progress("q")
-        assert noted is not None
+        store = present(streams_of(a).sinks.core.store)
+        noted = present(store.load_progress("q"))
         assert 10 < noted[1] < 256
         assert await publish(a) == len(wanted) - noted[1]
         await until(lambda: kept([a, b], "s") == len(wanted))
@@ -182,8 +179,7 @@ async def test_a_batch_waits_for_a_partition_that_gets_another_owner(tmp_path: P
         wanted = stage(a, 100)
         work = publish(a)
         await until(lambda: kept([a], "s") > 0)
-        store = streams_of(a).sinks.core.store
-        assert store is not None
+        store = present(streams_of(a).sinks.core.store)
         assert not work.done()
         assert store.load_progress("q") is None
         holding._end(("s", number))

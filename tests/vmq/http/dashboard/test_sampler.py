@@ -12,8 +12,7 @@ async def test_counters_are_rates_and_gauges_are_what_they_are(config: Config) -
         sampler = Sampler(broker)
         first = dict(zip(SERIES, sampler.sample(100.0), strict=True))
         assert first["received"] == first["cpu"] == 0.0
-        peer = Peer(broker.registry(), "me")
-        peer.subscribe(("a/#", 0))
+        peer = Peer(broker.registry(), "me", ("a/#", 0))
         for _ in range(10):
             peer.publish("a/b")
         second = dict(zip(SERIES, sampler.sample(102.0), strict=True))

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.present import present
 from tests.vmq.support import Clock
 from vmq.http.dashboard.tokens import (
     FILE,
@@ -27,8 +28,7 @@ def keys(tmp_path: Path, clock: Clock) -> PageKeys:
 
 
 def key_from(keys: PageKeys, token: str) -> str:
-    found = keys.redeem(token)
-    assert found is not None
+    found = present(keys.redeem(token))
     return found[0]
 
 
@@ -36,16 +36,14 @@ def test_a_token_is_good_for_once(keys: PageKeys) -> None:
     token = keys.token()
     key = key_from(keys, token)
     assert keys.redeem(token) is None
-    row = keys.find(key)
-    assert row is not None
+    row = present(keys.find(key))
     assert row.scope == "read", "unless asked, a page may only look"
     assert is_of_page(row)
     assert not is_of_page(None)
 
 
 def test_a_token_has_what_it_was_made_for(keys: PageKeys) -> None:
-    row = keys.find(key_from(keys, keys.token("all")))
-    assert row is not None
+    row = present(keys.find(key_from(keys, keys.token("all"))))
     assert row.scope == "all"
 
 

@@ -50,10 +50,8 @@ async def test_who_has_most_in_its_queue_and_waits_longest_is_first(broker: Brok
     now = [10.0]
     sessions = SessionWalk(broker, lambda: now[0])
     publisher = Peer(broker.registry(), "publisher")
-    slow = Peer(broker.registry(), "<img src=x onerror=alert(1)>")
-    slow.subscribe(("a", 1))
-    away = Peer(broker.registry(), "away", clean=False)
-    away.subscribe(("b", 1))
+    slow = Peer(broker.registry(), "<img src=x onerror=alert(1)>", ("a", 1))
+    away = Peer(broker.registry(), "away", ("b", 1), clean=False)
     away.connection.connection_lost(None)
     publisher.publish("a", qos=1)
     publisher.publish("b", b"y" * 5000, qos=1)

@@ -145,8 +145,7 @@ async def test_switched_off_and_on_also_over_restarts_and_changed_live(tmp_path:
     async def sent(broker: Broker) -> int:
         async with peer_of(broker, TCP) as device:
             await connected(device)
-            device.send(publish_packet("a", b"x", qos=1, packet_id=1))
-            await device.expect(b"\x40\x02\x00\x01")
+            await device.ask(publish_packet("a", b"x", qos=1, packet_id=1), b"\x40\x02\x00\x01")
         return len(bodies(broker, b"q"))
 
     async with Broker(config(tmp_path, only)) as broker:
@@ -195,8 +194,7 @@ async def test_a_delayed_target_and_a_mountpoint(tmp_path: Path) -> None:
     ):
         await connected(peer)
         await subscribed(peer, "b", 1)
-        peer.send(publish_packet("a", b"x", qos=1, packet_id=1))
-        await peer.expect(b"\x40\x02\x00\x01")
+        await peer.ask(publish_packet("a", b"x", qos=1, packet_id=1), b"\x40\x02\x00\x01")
         assert {each.is_delayed for each in machine(broker).jobs.values()} == {True}
         due_now(broker)
         await peer.expect(publish_packet("b", b"x", qos=1, packet_id=1))

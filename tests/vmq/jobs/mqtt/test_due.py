@@ -18,8 +18,7 @@ TCP = 1
 
 
 async def subscribed(peer: Peer, topic_filter: str, qos: int) -> None:
-    peer.send(subscribe_packet(1, (topic_filter, qos)))
-    await peer.expect(b"\x90\x03\x00\x01" + bytes([qos]))
+    await peer.ask(subscribe_packet(1, (topic_filter, qos)), b"\x90\x03\x00\x01" + bytes([qos]))
 
 
 def due_now(broker: Broker) -> None:

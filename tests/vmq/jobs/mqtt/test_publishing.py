@@ -12,6 +12,7 @@ import pytest
 from vmq_hooks import Plugin, Refuse, hook
 from vmq_hooks.types import Message, SubscriberId, Subscription
 
+from tests.support.present import present
 from tests.support.until import until
 from tests.support.wire import Packet, Will, publish_packet, subscribe_packet
 from tests.vmq.jobs.serving import config_of, machine, named
@@ -64,8 +65,7 @@ async def test_the_first_job_at_all_comes_by_mqtt(tmp_path: Path) -> None:
     async with Broker(config) as broker, peer_of(broker) as peer:
         assert broker.jobs.service is None
         await connected(peer)
-        peer.send(job("$jobs/mail", b"x"))
-        await peer.expect(b"\x40\x02\x00\x07")
+        await peer.ask(job("$jobs/mail", b"x"), b"\x40\x02\x00\x07")
     async with Broker(config) as broker:
         assert broker.jobs.service is not None
         found = machine(broker)
@@ -78,20 +78,16 @@ async def test_at_qos_2_a_durable_session_adds_once_though_the_broker_restarts(
     config = config_of(tmp_path)
     async with Broker(config) as broker, peer_of(broker, TCP) as peer:
         await connected(peer, clean=False)
-        peer.send(job("$jobs/mail", b"once", 2))
-        await peer.expect(b"\x50\x02\x00\x07")
+        await peer.ask(job("$jobs/mail", b"once", 2), b"\x50\x02\x00\x07")
     async with Broker(config) as broker, peer_of(broker, TCP) as peer:
         await connected(peer, clean=False)
-        peer.send(job("$jobs/mail", b"once", 2, dup=True))
-        await peer.expect(b"\x50\x02\x00\x07")
+        await peer.ask(job("$jobs/mail", b"once", 2, dup=True), b"\x50\x02\x00\x07")
         assert machine(broker).queues[b"mail"].depth == 1
-        peer.send(b"\x62\x02\x00\x07")
-        await peer.expect(b"\x70\x02\x00\x07")
+        await peer.ask(b"\x62\x02\x00\x07", b"\x70\x02\x00\x07")
     async with Broker(config) as broker, peer_of(broker, TCP) as peer:
         await connected(peer, clean=False)
         # The packet id was released, so it means another job.
-        peer.send(job("$jobs/mail", b"twice", 2))
-        await peer.expect(b"\x50\x02\x00\x07")
+        await peer.ask(job("$jobs/mail", b"twice", 2), b"\x50\x02\x00\x07")
         assert machine(broker).queues[b"mail"].depth == 2
 
 
@@ -105,8 +101,7 @@ async def test_what_the_store_knows_of_a_publish_the_jobs_know(
     copies: list[Path] = []
     async with Broker(config) as broker, peer_of(broker, TCP) as peer:
         await connected(peer, clean=False)
-        committer = broker.jobs.committer
-        assert committer is not None
+        committer = present(broker.jobs.committer)
         write = committer.write
 
         def write_and_copy(store: Any) -> None:
@@ -116,8 +111,7 @@ async def test_what_the_store_knows_of_a_publish_the_jobs_know(
 
         monkeypatch.setattr(committer, "write", write_and_copy)
         for packet_id, topic in ((7, "$jobs/mail"), (8, "hot")):
-            peer.send(job(topic, b"once", 2, packet_id))
-            await peer.expect(b"\x50\x02\x00" + bytes([packet_id]))
+            await peer.ask(job(topic, b"once", 2, packet_id), b"\x50\x02\x00" + bytes([packet_id]))
         monkeypatch.undo()
     for copy in copies:
         options = msgspec.structs.replace(config.broker, data_dir=str(copy))
@@ -163,8 +157,7 @@ async def test_what_can_never_be_done_is_a_dead_letter(
     config = config_of(tmp_path, limits=LimitOptions(max_job_size=100))
     async with Broker(config) as broker, peer_of(broker, TCP) as peer:
         await connected(peer, "c/1")
-        peer.send(subscribe_packet(1, ("$jobs/mail/error/c%2F1", 0)))
-        await peer.expect(b"\x90\x03\x00\x01\x00")
+        await peer.ask(subscribe_packet(1, ("$jobs/mail/error/c%2F1", 0)), b"\x90\x03\x00\x01\x00")
         body = b"x" * (200 if reason == "TOOBIG" else 50)
         peer.send(job(topic, body, qos))
         packets = [await any_packet(peer) for _ in range(2 if qos else 1)]
@@ -215,8 +208,7 @@ async def test_who_waits_too_long_is_closed_unacknowledged(tmp_path: Path, topic
     config = config_of(tmp_path, jobs={"mail": JobOptions(refuse_after=1)})
     async with Broker(config) as broker, peer_of(broker, TCP) as peer:
         await connected(peer)
-        peer.send(job("$jobs/mail", b"x"))
-        await peer.expect(b"\x40\x02\x00\x07")
+        await peer.ask(job("$jobs/mail", b"x"), b"\x40\x02\x00\x07")
         peer.send(job(topic, b"y", 1, 9))
         assert await peer.rest() == b""
         assert bodies(broker, b"mail") == [b"x"]
@@ -230,8 +222,7 @@ async def test_who_goes_away_while_it_waits_is_forgotten(broker: Broker) -> None
         await connected(peer)
         peer.send(job("$jobs/mail", b"x"))
         await until(lambda: publishing.waiting)
-        assert broker.connections is not None
-        broker.connections.close("gone")
+        present(broker.connections).close("gone")
         await until(lambda: not publishing.waiting)
     assert not found.jobs
 
@@ -260,8 +251,7 @@ async def test_ids_that_are_acknowledged_given_up_and_worked_at(
     ]
     await do("GETJOB", "COUNT", 3, "FROM", "mail", "other")
     await connected(peer)
-    peer.send(subscribe_packet(1, ("$jobs/mail/error/c", 0)))
-    await peer.expect(b"\x90\x03\x00\x01\x00")
+    await peer.ask(subscribe_packet(1, ("$jobs/mail/error/c", 0)), b"\x90\x03\x00\x01\x00")
     peer.send(job("$jobs/mail/working", second.encode()))
     peer.send(job("$jobs/mail/ack", f"{first}\r\n{other}\n\n".encode(), 1, 8))
     peer.send(job("$jobs/mail/nack", second.encode(), 2, 9))
@@ -322,10 +312,8 @@ async def test_plugins_see_the_queue_and_what_is_to_be_done_with_it(tmp_path: Pa
     async with Broker(config_of(tmp_path), plugins={"guard": guard}) as broker:
         async with peer_of(broker, TCP) as peer:
             await connected(peer, "m", username="maker", password=b"")
-            peer.send(job("$jobs/mail;ttl=60", b"x"))
-            await peer.expect(b"\x40\x02\x00\x07")
-            peer.send(subscribe_packet(1, ("$jobs/mail", 1)))
-            await peer.expect(b"\x90\x03\x00\x01\x80")
+            await peer.ask(job("$jobs/mail;ttl=60", b"x"), b"\x40\x02\x00\x07")
+            await peer.ask(subscribe_packet(1, ("$jobs/mail", 1)), b"\x90\x03\x00\x01\x80")
             peer.send(job("$jobs/mail/ack", b"x"))
             assert await peer.rest() == b""
         async with peer_of(broker, TCP) as peer:
@@ -347,8 +335,7 @@ async def test_with_several_processes_there_are_no_jobs(broker: Broker, peer: Pe
 
     await connected(peer)
     broker.registry().core.jobs = JobsPort()  # as with broker.workers above 1
-    peer.send(subscribe_packet(1, ("$jobs/mail", 1)))
-    await peer.expect(b"\x90\x03\x00\x01\x80")
+    await peer.ask(subscribe_packet(1, ("$jobs/mail", 1)), b"\x90\x03\x00\x01\x80")
     peer.send(job("$jobs/mail", b"x"))
     assert await peer.rest() == b""
 

@@ -158,8 +158,7 @@ async def test_who_unsubscribes_gets_no_more_and_may_acknowledge_what_it_has(
     await working(peer, "$jobs/mail;prefetch=5")
     await redis.execute_command("ADDJOB", "mail", "x", 0)
     found = await job_of(peer)
-    peer.send(mqtt.unsubscribe_packet(2, "$jobs/mail;prefetch=5"))
-    await peer.expect(b"\xb0\x02\x00\x02")
+    await peer.ask(mqtt.unsubscribe_packet(2, "$jobs/mail;prefetch=5"), b"\xb0\x02\x00\x02")
     await redis.execute_command("ADDJOB", "mail", "y", 0)
     peer.send(mqtt.puback_packet(found.packet_id))
     await until(lambda: machine(broker).counts.acknowledged == 1)
@@ -189,8 +188,7 @@ async def test_no_worker_and_the_error_topic_says_why(
 
 async def test_a_grant_of_qos_2_is_one_of_qos_1(peer: Peer) -> None:
     await peer.connect("w")
-    peer.send(mqtt.subscribe_packet(1, ("$jobs/mail", 2)))
-    await peer.expect(b"\x90\x03\x00\x01\x01")
+    await peer.ask(mqtt.subscribe_packet(1, ("$jobs/mail", 2)), b"\x90\x03\x00\x01\x01")
 
 
 async def test_workers_of_every_kind_share_a_queue(broker: Broker, redis: Any) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from redis.asyncio import Redis
 
+from tests.support.present import present
 from tests.support.until import until
 from tests.vmq.clustering.nodes import address, config
 from tests.vmq.jobs.serving import named, port_of
@@ -54,10 +55,8 @@ class JobNode:
 
     @property
     def nodes(self) -> JobNodes:
-        service = self.broker.jobs.service
-        assert service is not None
-        assert service.nodes is not None
-        return service.nodes
+        service = present(self.broker.jobs.service)
+        return present(service.nodes)
 
     @property
     def machine(self) -> JobMachine:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from tests.simulator.jobs.node import QUEUE, RETRY, SimNode
 from tests.simulator.jobs.world import JobWorld
+from tests.support.present import present
 from vmq.jobs.queue import ACKED
 
 
@@ -62,8 +63,7 @@ def test_who_heard_of_a_job_before_it_had_a_copy_is_told_again(tmp_path: Path) -
     world._send(second.name)
     passes(world, 2)
     assert third.machine.find(job_id) is None
-    job = first.machine.find(job_id)
-    assert job is not None
+    job = present(first.machine.find(job_id))
     first.machine.set_aside(job)
     assert first.replicas.federation.give(job, third.number, first.clock_now)
     world._send(first.name)
@@ -88,8 +88,7 @@ def test_who_does_not_collect_a_job_forgets_it_for_nobody(tmp_path: Path) -> Non
         world.break_link(*sorted(pair))
     acknowledge(world, second, job_id)
     passes(world, 2)
-    job = first.machine.find(job_id)
-    assert job is not None
+    job = present(first.machine.find(job_id))
     assert job.state == ACKED
     first.replicas.ending.say(fourth.number, job)  # as to one that asks for it
     world._send(first.name)
@@ -127,8 +126,7 @@ def test_a_dead_letter_that_is_queued_again_is_newer_than_its_copies(tmp_path: P
     first, second = world.nodes.values()
     job_id = add(world, first, 2)
     passes(world, 2)
-    job = first.machine.find(job_id)
-    assert job is not None
+    job = present(first.machine.find(job_id))
     job.nacks, job.deliveries = 3, 3
     first.machine.bury(job, "max_deliveries", first.clock_now)
     world._send(first.name)
@@ -137,8 +135,7 @@ def test_a_dead_letter_that_is_queued_again_is_newer_than_its_copies(tmp_path: P
     generation = job.generation
     world._send(first.name)
     passes(world, 2)
-    copy = second.machine.find(job_id)
-    assert copy is not None
+    copy = present(second.machine.find(job_id))
     assert (generation, job.deliveries, copy.deliveries) == (4, 0, 0)
     assert copy.generation == generation
 
@@ -149,8 +146,7 @@ def test_a_job_of_which_a_copy_is_under_way_is_not_paged_out(tmp_path: Path) -> 
     first, second, third = world.nodes.values()
     job_id = add(world, first, 2)
     passes(world, 2)
-    job = first.machine.find(job_id)
-    assert job is not None
+    job = present(first.machine.find(job_id))
     assert job.copies is not None
     job.copies.is_away = True
     job.copies.add([second.number, third.number])

@@ -30,12 +30,10 @@ async def test_a_job_is_added_once_though_its_session_moves_before_the_packet_id
         a, b = nodes
         async with peer_of(a.broker, TCP) as peer:
             await connected(peer, clean=False)
-            peer.send(job("$jobs/mail", b"once", 2))
-            await peer.expect(PUBREC)
+            await peer.ask(job("$jobs/mail", b"once", 2), PUBREC)
         async with peer_of(b.broker, TCP) as peer:
             await connected(peer, clean=False)
-            peer.send(job("$jobs/mail", b"once", 2, dup=True))
-            await peer.expect(PUBREC)
+            await peer.ask(job("$jobs/mail", b"once", 2, dup=True), PUBREC)
             assert list(bodies(nodes).values()) == [b"once"]
             peer.send(PUBREL, job("$jobs/mail", b"another", 2))
             await peer.expect(PUBCOMP, PUBREC)
@@ -43,8 +41,7 @@ async def test_a_job_is_added_once_though_its_session_moves_before_the_packet_id
             await connected(peer, clean=False)
             peer.send(job("$jobs/mail", b"another", 2, dup=True), PUBREL)
             await peer.expect(PUBREC, PUBCOMP)
-            peer.send(job("$jobs/mail", b"third", 2))
-            await peer.expect(PUBREC)
+            await peer.ask(job("$jobs/mail", b"third", 2), PUBREC)
         assert sorted(bodies(nodes).values()) == [b"another", b"once", b"third"]
 
 
@@ -65,8 +62,7 @@ async def test_a_packet_id_is_known_when_the_job_is_on_its_hosts_though_its_clie
         await until(lambda: [each.state for each in a.machine.jobs.values()] == [2])
         async with peer_of(b.broker, TCP) as peer:
             await connected(peer, clean=False)
-            peer.send(job("$jobs/mail", b"once", 2, dup=True))
-            await peer.expect(PUBREC)
+            await peer.ask(job("$jobs/mail", b"once", 2, dup=True), PUBREC)
         assert list(bodies(nodes).values()) == [b"once"]
 
 
@@ -84,8 +80,6 @@ async def test_a_worker_acknowledges_at_the_node_to_which_its_session_goes(tmp_p
         async with peer_of(b.broker, TCP) as peer:
             await connected(peer, clean=False)
             for dup in (False, True):
-                peer.send(job("$jobs/mail/ack", job_id, 2, dup=dup))
-                await peer.expect(PUBREC)
-            peer.send(PUBREL)
-            await peer.expect(PUBCOMP)
+                await peer.ask(job("$jobs/mail/ack", job_id, 2, dup=dup), PUBREC)
+            await peer.ask(PUBREL, PUBCOMP)
             await until(lambda: not bodies(nodes))

@@ -380,8 +380,7 @@ async def test_what_a_mapping_makes_is_on_its_hosts_before_the_publisher_is_ackn
     ):
         await meet(a, b)
         await device.connect("device")
-        device.send(publish_packet("a", b"x", qos=1, packet_id=1))
-        await device.expect(b"\x40\x02\x00\x01")
+        await device.ask(publish_packet("a", b"x", qos=1, packet_id=1), b"\x40\x02\x00\x01")
         (job_id,) = a.machine.jobs
         assert sorted((a.state(job_id), b.state(job_id))) == ["active", "queued"]
 

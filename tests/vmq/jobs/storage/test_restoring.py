@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from tests.support.present import present
 from tests.vmq.jobs.support import WALL, machine_of, rules
 from vmq.jobs.machine import JobMachine
 from vmq.jobs.queue import ACTIVE, QUEUED, Job
@@ -42,9 +43,7 @@ class Node:
         return self.machine.add(self.machine.queue(name, self.now), body, self.now, **options)
 
     def take(self, name: bytes = b"q") -> Job:
-        job = self.machine.take(self.machine.queue(name, self.now), self.now)
-        assert job is not None
-        return job
+        return present(self.machine.take(self.machine.queue(name, self.now), self.now))
 
     def passes(self, seconds: float) -> None:
         end = self.now + seconds
@@ -284,8 +283,7 @@ def test_what_is_wanted_moves_out_of_a_segment_that_holds_little(node: Node) -> 
     node.journal.commit()
     assert node.journal.is_wasteful()
     before = node.segments.total()
-    oldest = node.segments.oldest()
-    assert oldest is not None
+    oldest = present(node.segments.oldest())
     node.journal.clean(movable(node.machine.jobs, oldest.number, oldest.live))
     node.journal.commit()
     assert node.segments.total() < before / 5

@@ -15,6 +15,7 @@ import pytest
 from pyarrow import flight
 
 import vmq.streams
+from tests.support.present import present
 from tests.support.until import reach, until
 from tests.support.wire import PUBACK, Wire, publish_packet
 from tests.vmq.jobs.mqtt.test_publishing import bodies
@@ -55,8 +56,7 @@ async def work(member: AsyncStreamGroup, count: int) -> None:
     """Reads so many rows, and publishes what comes of them."""
     done = 0
     while done < count:
-        rows = await member.read()
-        assert rows is not None
+        rows = present(await member.read())
         await member.commit(doubled(rows))
         done += rows.num_rows
 
@@ -86,8 +86,7 @@ async def test_jobs_and_delayed_messages_go_with_the_commit(tmp_path: Path) -> N
         await publish(broker, range(3), topics=1)
         group = vmq.streams.group("s", "g", server=server, start="earliest")
         async with group as member:
-            rows = await member.read()
-            assert rows is not None
+            rows = present(await member.read())
             found = [("$jobs/work;priority=3", payload) for _, payload in doubled(rows)]
             for wrong in ("$jobs/work/ack", "$jobs/work!dead", "$replay/earliest/s/#", "$jobs/a+"):
                 with pytest.raises(vmq.streams.GroupError, match="no topic"):
@@ -110,8 +109,7 @@ async def test_who_is_fenced_publishes_nothing(
         async with group as first:
             found: list[tuple[str, bytes]] = []
             while len(found) < 20:
-                rows = await first.read()
-                assert rows is not None
+                rows = present(await first.read())
                 found += doubled(rows)
             async with group as second:
                 await until(lambda: second.partitions and len(first.partitions) == 1)
@@ -142,8 +140,7 @@ async def test_what_was_committed_unheard_is_not_published_again(
         await publish(broker, range(6), topics=1)
         group = vmq.streams.group("s", "g", server=server, start="earliest", rows=4, patience=0.0)
         async with group as member:
-            rows = await member.read()
-            assert rows is not None
+            rows = present(await member.read())
             with pytest.raises(vmq.streams.BrokerAwayError):
                 await member.commit(doubled(rows))
             with pytest.raises(vmq.streams.FencedError):
@@ -172,8 +169,7 @@ async def test_a_partition_stays_until_what_is_decided_is_published(
         monkeypatch.setattr("vmq.streams.serving.programs.RETRY_AFTER", 0.01)
         group = vmq.streams.group("s", "g", server=server, start="earliest", patience=0.0)
         async with group as first:
-            rows = await first.read()
-            assert rows is not None
+            rows = present(await first.read())
             publishing = asyncio.create_task(first.commit(doubled(rows)))
             programs = streams_of(broker).programs
             await until(lambda: any(each.busy for each in programs.members.values()))
@@ -272,8 +268,7 @@ def found(server: str, stream: str = "out") -> list[int]:
 
 def fill(broker: BrokerProcess) -> None:
     """Publishes the rows that are to be answered."""
-    with Wire.connect_tcp(broker.tcp) as wire:
-        wire.connect("devices")
+    with Wire.connected(broker.tcp, "devices") as wire:
         for number in range(ROWS):
             topic, payload = f"s/{number % 2}", b"%d" % number
             wire.send(publish_packet(topic, payload, qos=1, packet_id=1 + number))

@@ -13,6 +13,7 @@ import pytest
 from pyarrow import flight
 
 import vmq.streams
+from tests.support.present import present
 from tests.support.until import until
 from tests.vmq.sockets import peer_of
 from tests.vmq.streamed import config_in, streams_of
@@ -68,8 +69,7 @@ async def take(member: AsyncStreamGroup, count: int) -> list[int]:
     found: list[int] = []
     async with asyncio.timeout(30):
         while len(found) < count:
-            rows = await member.read()
-            assert rows is not None
+            rows = present(await member.read())
             found += payloads(rows)
     return found
 
@@ -321,8 +321,7 @@ async def test_conditions_and_columns(tmp_path: Path) -> None:
             columns=["payload"],
         )
         async with group as member:
-            rows = await member.read()
-            assert rows is not None
+            rows = present(await member.read())
             assert rows.schema.names == ["payload"]
             assert payloads(rows) == [1, 5]
             await member.commit()

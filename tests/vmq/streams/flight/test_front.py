@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from pyarrow import flight
 
+from tests.support.present import present
 from tests.vmq.streams.flight_support import FACES, Running, act, serving, ticket
 from tests.vmq.streams.support import options
 from vmq.streams.flight.access import Access, Anybody
@@ -58,8 +59,7 @@ def process(orders: Orders, folder: int) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def heard(process: subprocess.Popen[bytes]) -> News:
-    assert process.stdout is not None
-    return msgspec.json.decode(process.stdout.readline(), type=News)
+    return msgspec.json.decode(present(process.stdout).readline(), type=News)
 
 
 def test_it_serves_until_its_input_ends(running: Running) -> None:
@@ -76,8 +76,7 @@ def test_it_serves_until_its_input_ends(running: Running) -> None:
         front.terminate()
         with flight.connect(("127.0.0.1", port)) as client:
             assert act(client, "streams") == {"s": ["a/+"]}
-        assert front.stdin is not None
-        front.stdin.close()
+        present(front.stdin).close()
         assert front.wait(30) == 0
 
 

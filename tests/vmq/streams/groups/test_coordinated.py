@@ -114,6 +114,24 @@ class World:
         self.log += new
         self.kept.apply(new)
 
+    def upset(self) -> None:
+        """Nodes and leaders come and go; from then on it is calm."""
+        for _ in range(60):
+            self.random.choice(self.nodes).disturb()
+            if self.random.random() < 0.1:
+                self.elect(self.random.choice(self.nodes))
+            self.run(self.random.uniform(0.1, 3))
+        self.calm = True
+
+    def settle(self) -> dict[int, int]:
+        """All members are well, and one joins; returns how far they are once each partition has its own."""
+        for node in self.nodes:
+            for member in node.share.members:
+                node.share.recover(member)
+        self.nodes[1].share.join("last")
+        self.run(25)
+        return dict(self.kept.places[KEY].positions)
+
     def deliver(self, number: int, row: int) -> None:
         """A client gets a row."""
         place = self.kept.places.get(KEY)
@@ -271,18 +289,8 @@ def test_one_owner_no_row_skipped_none_again() -> None:
     for seed in each_seed(6):
         with seed as number:
             world = World(number)
-            for _ in range(60):
-                world.random.choice(world.nodes).disturb()
-                if world.random.random() < 0.1:
-                    world.elect(world.random.choice(world.nodes))
-                world.run(world.random.uniform(0.1, 3))
-            world.calm = True
-            for node in world.nodes:
-                for member in node.share.members:
-                    node.share.recover(member)
-            world.nodes[1].share.join("last")
-            world.run(25)
-            before = dict(world.kept.places[KEY].positions)
+            world.upset()
+            before = world.settle()
             shares = [node.share for node in world.nodes]
             assert sorted(each for share in shares for each in share.holds) == list(
                 range(PARTITIONS)

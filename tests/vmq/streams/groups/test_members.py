@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.until import until
 from tests.support.wire import puback_packet, publish_packet, unsubscribe_packet
-from tests.vmq.sockets import Peer, peer_of
+from tests.vmq.sockets import Peer, peer_of, session_of
 from tests.vmq.streamed import config_in, streams_of
 from tests.vmq.streams.replay.test_port import fill, payload_of, reading, row_of, subscribe
 from tests.vmq.streams.support import options
@@ -49,8 +49,7 @@ def group_of(broker: Broker) -> ConsumerGroup:
 
 async def publish(broker: Broker, numbers: range, topics: int = 4) -> None:
     """Rows of several topics, numbered."""
-    async with peer_of(broker) as peer:
-        await peer.connect("filler")
+    async with session_of(broker, "filler") as peer:
         for number in numbers:
             topic = f"s/{number % topics}"
             peer.send(publish_packet(topic, b"%d" % number, qos=1, packet_id=1))
@@ -275,8 +274,7 @@ async def test_unsubscribing_leaves_the_group(tmp_path: Path) -> None:
     async with two_peers(tmp_path, 1) as (broker, first, second):
         await reading(first, TOPIC, client_id="m1")
         await reading(second, TOPIC, client_id="m2")
-        first.send(unsubscribe_packet(7, TOPIC))
-        await first.expect(b"\xb0\x02\x00\x07")
+        await first.ask(unsubscribe_packet(7, TOPIC), b"\xb0\x02\x00\x07")
         await publish(broker, range(1))
         assert await payload_of(second) == "0"
 
@@ -289,8 +287,7 @@ async def test_an_absent_durable_session_is_no_member(tmp_path: Path) -> None:
         await publish(broker, range(2), topics=1)
         assert [await payload_of(second) for _ in range(2)] == ["0", "1"]
         assert len(group_of(broker).members) == 1
-        async with peer_of(broker) as first:
-            await first.connect("m1", clean=False)
+        async with session_of(broker, "m1", clean=False) as first:
             await until(lambda: len(group_of(broker).members) == 2)
 
 

@@ -200,27 +200,13 @@ class SteppingNode(Node):
         self.end(name)
 
 
-def upset(world: SteppingWorld) -> None:
-    for _ in range(60):
-        world.random.choice(world.nodes).disturb()
-        if world.random.random() < 0.1:
-            world.elect(world.random.choice(world.nodes))
-        world.run(world.random.uniform(0.1, 3))
-    world.calm = True
-
-
 def test_each_row_is_published_once() -> None:
     refused = taken = 0
     for seed in each_seed(6):
         with seed as number:
             world = SteppingWorld(number)
-            upset(world)
-            for node in world.nodes:
-                for member in node.share.members:
-                    node.share.recover(member)
-            world.nodes[1].share.join("last")
-            world.run(25)
-            before = dict(world.kept.places[KEY].positions)
+            world.upset()
+            before = world.settle()
             world.run(15)
             after = world.kept.places[KEY].positions
             assert all(after[each] > before[each] for each in PUBLISHED)
@@ -242,7 +228,7 @@ def test_without_a_second_host_a_disk_takes_rows_with_it() -> None:
     missing = 0
     for number in range(1, 7):
         world = SteppingWorld(number, keeps=False)
-        upset(world)
+        world.upset()
         world.quiet = True
         world.run(30)
         after = world.kept.places[KEY].positions

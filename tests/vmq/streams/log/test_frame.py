@@ -3,6 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import ipc
 
+from tests.support.present import present
 from tests.vmq.streams.support import batch_of, plain, rows_from
 from vmq.streams.log.frame import (
     END,
@@ -27,8 +28,7 @@ def message(count: int = 3, offset: int = 7, compression: str = "none") -> bytes
 @pytest.mark.parametrize("compression", ["none", "lz4", "zstd"])
 def test_a_message_says_what_it_holds_and_is_plain_arrow(compression: str) -> None:
     raw = message(5, 12, compression)
-    frame = parse(memoryview(raw), 0)
-    assert frame is not None
+    frame = present(parse(memoryview(raw), 0))
     assert (frame.offset, frame.rows, frame.time, frame.end) == (12, 5, 1234, 17)
     assert frame.size == len(raw)
     check(memoryview(raw), 0, frame)
@@ -39,8 +39,7 @@ def test_a_message_says_what_it_holds_and_is_plain_arrow(compression: str) -> No
 
 
 def parse_and_check(raw: bytes) -> None:
-    frame = parse(memoryview(raw), 0)
-    assert frame is not None
+    frame = present(parse(memoryview(raw), 0))
     check(memoryview(raw), 0, frame)
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 from pyarrow import ipc
 
+from tests.support.present import present
 from tests.vmq.streams.support import make, plain, put, read_all, row, rows_from
 from vmq.streams.log.copying import spans_of
 from vmq.streams.log.cursor import Cursor
@@ -24,8 +25,7 @@ def test_small_batches_become_one_and_a_reader_does_not_notice(tmp_path: Path) -
     with Cursor(partition, 60) as cursor:
         cursor.open()
         assert merge(partition, old)
-        span = cursor.read(None)
-        assert span is not None
+        span = present(cursor.read(None))
         assert plain(span.rows) == rows_from(span.offset, span.rows.num_rows)
     (new,) = partition.sealed
     assert new.size < old.size / 3
@@ -123,8 +123,7 @@ def test_small_neighbours_become_one_segment_and_readers_do_not_notice(tmp_path:
         cursor.open()
         assert join(partition)
         while cursor.offset < end:
-            span = cursor.read(None)
-            assert span is not None
+            span = present(cursor.read(None))
             assert plain(span.rows) == rows_from(span.offset, span.rows.num_rows)
     (joined,) = partition.sealed
     assert (joined.base, joined.end, joined.merged) == (0, end, True)

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import ipc
 
+from tests.support.present import present
 from tests.vmq.streams.support import options
 from vmq.streams.log.frame import END, BadFrameError, check, parse
 from vmq.streams.log.gathering import Gathering
@@ -40,8 +41,7 @@ def read(raw: bytes) -> tuple[pa.RecordBatch, dict[bytes, bytes]]:
 
 def check_whole(raw: bytes) -> None:
     view = memoryview(raw)
-    frame = parse(view, 0)
-    assert frame is not None
+    frame = present(parse(view, 0))
     check(view, 0, frame)
 
 
@@ -58,15 +58,13 @@ def test_arrow_reads_what_it_would_have_written(
 ) -> None:
     keys = Keys(options(key=key))
     made = gathered(rows)
-    few = FewRows.of(made, keys)
-    assert few is not None
+    few = present(FewRows.of(made, keys))
     head, body = few.message(offset, receipt, raft)
     assert len(head) % 8 == len(body) % 8 == 0
     batch, told = read(head + body)
     assert batch == made.rows(keys)[0].replace_schema_metadata(HEADER.schema.metadata)
     view = memoryview(head + body)
-    frame = parse(view, 0)
-    assert frame is not None
+    frame = present(parse(view, 0))
     check(view, 0, frame)
     assert (frame.offset, frame.rows, frame.size) == (offset, len(rows), len(view))
     assert (frame.time, frame.receipt) == (max(0, *(each[3] for each in rows)), receipt)
@@ -77,8 +75,7 @@ def test_arrow_reads_what_it_would_have_written(
 
 
 def test_any_flipped_bit_is_found() -> None:
-    few = FewRows.of(gathered([("t", b"payload", 1, 5, "c")]), Keys(options()))
-    assert few is not None
+    few = present(FewRows.of(gathered([("t", b"payload", 1, 5, "c")]), Keys(options())))
     raw = b"".join(few.message(9, "", "abc"))
     for place in range(0, len(raw) * 8, 37):
         bad = bytearray(raw)
@@ -100,6 +97,5 @@ def test_what_is_not_common_goes_the_long_way(what: str) -> None:
 def test_a_batch_of_one_row_takes_little_beside_it() -> None:
     """Where columns and buffers are takes 616 bytes in Arrow's form, and our mark 128."""
     rows = gathered([("sensors/1/temp", b"x" * 20, 1, 5, "client-1")])
-    few = FewRows.of(rows, Keys(options()))
-    assert few is not None
+    few = present(FewRows.of(rows, Keys(options())))
     assert sum(map(len, few.message(7))) - 42 - 8 <= 1000

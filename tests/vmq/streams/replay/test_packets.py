@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from vmq_hooks import DeliverModifiers, Message
 
+from tests.support.present import present
 from tests.support.until import reach, until
 from tests.support.wire import publish_packet, unsubscribe_packet
-from tests.vmq.sockets import peer_of
+from tests.vmq.sockets import peer_of, session_of
 from tests.vmq.streamed import streams_of
 from tests.vmq.streams.replay.test_port import (
     broker_of,
@@ -75,8 +76,7 @@ SIZES = st.sampled_from([1, 300, 1 << 20])
 def begin(process: PacketProcess) -> int:
     """Has it run; its process id."""
     reach(process.can_answer, "the process does not begin")
-    assert process.process is not None
-    return process.process.pid
+    return present(process.process).pid
 
 
 def source_of(process: PacketProcess, qos: int = 0, prefix: bytes = b"") -> PacketSource:
@@ -359,12 +359,10 @@ def test_options_of_partitions_do_not_matter(tmp_path: Path, process: PacketProc
 @asynccontextmanager
 async def broker_with(folder: Path, many: int, width: int = 1) -> AsyncIterator[Broker]:
     """A broker whose stream has so many messages, which are their numbers, in so many digits."""
-    async with broker_of(folder) as broker, peer_of(broker) as peer:
-        await peer.connect("filler")
+    async with broker_of(folder) as broker, session_of(broker, "filler") as peer:
         for number in range(many):
             peer.send(publish_packet("s/x", b"%0*d" % (width, number)))
-        peer.send(b"\xc0\x00")
-        await peer.expect(b"\xd0\x00")
+        await peer.ask(b"\xc0\x00", b"\xd0\x00")
         await streams_of(broker).commits.wait()
         yield broker
 
@@ -454,8 +452,7 @@ def test_what_is_kept_for_the_next_page_is_of_the_same_file(tmp_path: Path) -> N
     ((*_, following),) = maker.kept
     small = small._replace(start=following)
     again = source.order(0, small, logs.locate(0, following, 3000))
-    before = maker.take(again)
-    assert before is not None
+    before = present(maker.take(again))
     assert before.rows.num_rows == 3000 - following
     assert not maker.kept
     maker.carry_out(order)

@@ -196,8 +196,7 @@ async def test_as_many_as_there_may_be(
         await reading(second, "$replay/latest/s/1", client_id="r2")
         await subscribe(second, "$replay/latest/s/2", code=128)
         assert "3 clients read history already" in caplog.text
-        first.send(mqtt.unsubscribe_packet(7, "$replay/latest/s/1"))
-        await first.expect(b"\xb0\x02\x00\x07")
+        await first.ask(mqtt.unsubscribe_packet(7, "$replay/latest/s/1"), b"\xb0\x02\x00\x07")
         await subscribe(second, "$replay/latest/s/2")
         found = readers(broker)
         assert len(found.by_number) == 3
@@ -216,8 +215,7 @@ async def test_unsubscribing_ends_it(tmp_path: Path) -> None:
         peer.send(*[mqtt.puback_packet(each.packet_id) for each in unacknowledged], b"\xc0\x00")
         await peer.expect(b"\xd0\x00")
         await fill(broker, "s/x")
-        peer.send(b"\xc0\x00")
-        await peer.expect(b"\xd0\x00")
+        await peer.ask(b"\xc0\x00", b"\xd0\x00")
 
 
 async def test_as_many_unacknowledged_as_it_wants(tmp_path: Path) -> None:
@@ -225,8 +223,7 @@ async def test_as_many_unacknowledged_as_it_wants(tmp_path: Path) -> None:
         await fill(broker, *[f"s/{number}" for number in range(5)])
         await reading(peer, "$replay/earliest;prefetch=2/s/#")
         found = [await row_of(peer) for _ in range(2)]
-        peer.send(b"\xc0\x00")
-        await peer.expect(b"\xd0\x00")
+        await peer.ask(b"\xc0\x00", b"\xd0\x00")
         peer.send(mqtt.puback_packet(found[1].packet_id))
         assert await payload_of(peer) == "s/2"
         peer.send(mqtt.puback_packet(found[0].packet_id))
@@ -326,8 +323,7 @@ async def test_a_durable_session_goes_on_where_it_was(tmp_path: Path, qos: int) 
             await subscribe(peer, topic, qos=qos)  # the same again
             await fill(broker, "s/3")
             assert await payload_of(peer) == "s/3"
-            peer.send(mqtt.unsubscribe_packet(7, topic))
-            await peer.expect(b"\xb0\x02\x00\x07")
+            await peer.ask(mqtt.unsubscribe_packet(7, topic), b"\xb0\x02\x00\x07")
             await subscribe(peer, topic, qos=qos)
             assert await payload_of(peer) == "s/0"
 
@@ -401,8 +397,7 @@ async def test_it_is_paced_by_its_socket(tmp_path: Path) -> None:
         await other.connect("o")
         for number in range(many):
             other.send(mqtt.publish_packet("s/x", number.to_bytes(4, "big") + bytes(size)))
-        other.send(b"\xc0\x00")
-        await other.expect(b"\xd0\x00")
+        await other.ask(b"\xc0\x00", b"\xd0\x00")
         await streams_of(broker).commits.wait()
         (partition,) = streams_of(broker).catalog.get("s").partitions
         assert partition.end == many
@@ -413,8 +408,7 @@ async def test_it_is_paced_by_its_socket(tmp_path: Path) -> None:
         await until(lambda: not replay.is_reading)
         assert replay.sender.size < 3 << 20
         assert output.transport.get_write_buffer_size() < 1 << 20
-        other.send(b"\xc0\x00")
-        await other.expect(b"\xd0\x00")
+        await other.ask(b"\xc0\x00", b"\xd0\x00")
         async with asyncio.timeout(60):
             for number in range(many):
                 head = await slow.reader.readexactly(1 + 3 + 2 + 3)

@@ -5,6 +5,7 @@ from random import Random
 
 import pytest
 
+from tests.support.present import present
 from tests.vmq.streams.replica.support import partition_in, seen
 from tests.vmq.streams.replica.test_log import fetch, filled
 from tests.vmq.streams.support import Clock
@@ -24,8 +25,7 @@ def flip_batch(
     partition: ReplicaPartition, sealed: Sealed, number: int, *, head: bool
 ) -> tuple[int, int]:
     """Flips a bit of one batch of a segment, and has it found; returns the offsets of the batch."""
-    log = partition.log
-    assert log is not None
+    log = present(partition.log)
     segment = LooseSegment.load(sealed.path, partition.header)
     begin = segment.positions[number]
     behind = [*segment.positions, segment.index.size][number + 1]
@@ -68,8 +68,7 @@ def mend(log: ReplicaLog, source: ReplicaLog) -> None:
 
 def copied(source: ReplicaPartition, folder: Path) -> ReplicaPartition:
     """A new copy, by files and batches."""
-    log = source.log
-    assert log is not None
+    log = present(source.log)
     made = partition_in(folder)
     other = made.open()
     while files := [each for each in log.files(other.end) if each.end > other.end]:
@@ -99,8 +98,7 @@ def test_two_copies_with_other_batches_damaged_mend_each_other(tmp_path: Path, h
 def test_what_is_given_up_is_skipped_and_new_copies_are_made(tmp_path: Path) -> None:
     one, leader = filled(tmp_path / "one")
     other, _ = filled(tmp_path / "other")
-    source = other.log
-    assert source is not None
+    source = present(other.log)
     wanted = seen(one)
     first, end = flip_batch(one, one.sealed[1], 2, head=False)
     assert flip_batch(other, other.sealed[1], 2, head=False) == (first, end)
@@ -141,8 +139,7 @@ def test_the_state_that_begins_a_segment_is_given_up_and_known(tmp_path: Path) -
     new = copied(one, tmp_path / "new")
     assert seen(new) == wanted
     assert new.sealed[0].end == sealed.base
-    other = new.log
-    assert other is not None
+    other = present(new.log)
     assert LogState.of(other.replay(sealed.end)).members.voters == ("a", "b", "c")
     new.shut()
     one.shut()
@@ -201,8 +198,7 @@ def test_whatever_is_flipped_nothing_else_is_given_up(tmp_path: Path, seed: int)
         tidy(partitions[1], lambda: False)
     lost: list[set[int]] = []
     for partition in partitions:
-        log = partition.log
-        assert log is not None
+        log = present(partition.log)
         for sealed in random.sample(partition.sealed[:3], 2):
             raw = bytearray(sealed.path.read_bytes())
             for _ in range(random.choice((1, 2, 5))):
@@ -219,11 +215,9 @@ def test_whatever_is_flipped_nothing_else_is_given_up(tmp_path: Path, seed: int)
             else:
                 lost[-1].add(at)
                 at += 1
-    logs = [each.log for each in partitions]
+    logs = [present(each.log) for each in partitions]
     for _ in range(60):
         for log, source in zip(logs, reversed(logs), strict=True):
-            assert log is not None
-            assert source is not None
             mend(log, source)
             if log.damage and not source.read(log.damage[0][0], 1):
                 first, end = log.damage[0]

@@ -20,6 +20,7 @@ from pyarrow import flight
 from vmq_passwd import editing
 
 from tests.spark.support import stream_environment
+from tests.support.present import present
 from tests.support.until import until
 from tests.support.wire import PUBACK, Wire, publish_packet
 from tests.vmq.streamed import config_in
@@ -177,10 +178,8 @@ file = "{tmp_path}/acl"
     env = {"PYTHONPATH": os.pathsep.join(sys.path)}
     with BrokerProcess.start([], tmp_path / "data", env, ["--config", str(config)]) as broker:
         (url,) = (each for each in broker.urls if each.startswith("grpc://"))
-        with Wire.connect_tcp(broker.tcp) as wire:
-            wire.connect("c", username="ann", password=b"secret-ann")
-            wire.send(publish_packet("a/x", b"x", qos=1, packet_id=1))
-            wire.expect(PUBACK)
+        with Wire.connected(broker.tcp, "c", username="ann", password=b"secret-ann") as wire:
+            wire.ask(publish_packet("a/x", b"x", qos=1, packet_id=1), PUBACK)
         with flight.connect(url) as client:
             assert act(client, "streams", ann) == {"a": ["a/#"]}
             assert read(client, "a", ann) == [b"x"]
@@ -199,8 +198,7 @@ file = "{tmp_path}/acl"
 
 def front_of(broker: Broker) -> FlightProcess:
     (listener,) = (each for each in broker.listeners.values() if isinstance(each, FlightListener))
-    assert listener.process is not None
-    return listener.process
+    return present(listener.process)
 
 
 async def test_a_process_that_dies_comes_back_at_its_address(tmp_path: Path) -> None:
@@ -209,8 +207,7 @@ async def test_a_process_that_dies_comes_back_at_its_address(tmp_path: Path) -> 
         for _ in range(3):
             await broker.publish("s/a", b"x" * 100_000, qos=1)
         front = front_of(broker)
-        assert front.process is not None
-        first = front.process
+        first = present(front.process)
 
         def use() -> None:
             with flight.connect(url) as client:
@@ -237,8 +234,7 @@ async def test_while_there_is_no_process_health_says_so(tmp_path: Path) -> None:
     async with Broker(config_in(tmp_path, TCP, GRPC, s="s/#")) as broker:
         front = front_of(broker)
         front.command = ("/nonexistent",)
-        assert front.process is not None
-        front.process.kill()
+        present(front.process).kill()
         await until(lambda: not front.is_serving)
         assert any("l1" in each for each in broker.health())
         front.command = COMMAND
@@ -257,8 +253,7 @@ async def test_no_process_outlives_its_broker(tmp_path: Path) -> None:
     async with Broker(config) as broker:
         with flight.connect(broker.addresses[1]) as client:
             assert await beside(lambda: act(client, "streams")) == {"s": ["s/#"]}
-        process = front_of(broker).process
-        assert process is not None
+        process = present(front_of(broker).process)
     assert process.returncode == 0
 
 

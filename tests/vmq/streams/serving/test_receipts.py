@@ -14,8 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.support import wire as mqtt
+from tests.support.present import present
 from tests.support.until import until
-from tests.vmq.sockets import Peer, peer_of
+from tests.vmq.sockets import Peer, session_of
 from tests.vmq.streamed import config_in, payloads_of, streams_of
 from vmq.broker import Broker
 from vmq.config.options import Config
@@ -38,8 +39,7 @@ def config_of(folder: Path, durability: str = "os", **streams: Any) -> Config:
 
 @asynccontextmanager
 async def publisher_of(broker: Broker) -> AsyncIterator[Peer]:
-    async with peer_of(broker) as peer:
-        await peer.connect("publisher", clean=False)
+    async with session_of(broker, "publisher", clean=False) as peer:
         yield peer
 
 
@@ -68,8 +68,7 @@ async def received(broker: Broker) -> list[bytes]:
     """What a durable subscriber has got in all, up to a last message."""
     await broker.publish("s/a", b"last", qos=2)
     found: list[bytes] = []
-    async with peer_of(broker) as peer:
-        await peer.connect("reader", clean=False)
+    async with session_of(broker, "reader", clean=False) as peer:
         while b"last" not in found:
             packet = await peer.packet()
             if packet.type == mqtt.PUBLISH:
@@ -79,8 +78,7 @@ async def received(broker: Broker) -> list[bytes]:
 
 
 async def subscribe(broker: Broker) -> None:
-    async with peer_of(broker) as peer:
-        await peer.connect("reader", clean=False)
+    async with session_of(broker, "reader", clean=False) as peer:
         peer.send(mqtt.subscribe_packet(1, ("s/#", 2)))
         await peer.packet()
 
@@ -163,12 +161,10 @@ async def test_killed_between_the_store_and_the_streams_what_these_lack_comes_ag
 
 async def one_more(broker: Broker) -> None:
     """Another client's message at QoS 2, whole."""
-    async with peer_of(broker) as peer:
-        await peer.connect("other", clean=False)
+    async with session_of(broker, "other", clean=False) as peer:
         peer.send(mqtt.publish_packet("s/a", b"other", qos=2, packet_id=2))
         assert (await peer.packet()).type == mqtt.PUBREC
-        peer.send(mqtt.pubrel_packet(2))
-        assert (await peer.packet()).type == mqtt.PUBCOMP
+        assert (await peer.ask(mqtt.pubrel_packet(2))).type == mqtt.PUBCOMP
 
 
 async def test_streams_do_not_write_what_the_store_does_not_know(
@@ -258,8 +254,7 @@ async def test_while_the_store_fails_streams_go_on_without_qos_2(
         raise OSError("no store today")
 
     async with Broker(config_of(tmp_path)) as broker:
-        async with publisher_of(broker) as peer, peer_of(broker) as other:
-            await other.connect("other", clean=False)
+        async with publisher_of(broker) as peer, session_of(broker, "other", clean=False) as other:
             with monkeypatch.context() as patch:
                 patch.setattr(Committer, "write", fail)
                 peer.send(mqtt.publish_packet("s/a", b"x", qos=2, packet_id=7))
@@ -268,8 +263,7 @@ async def test_while_the_store_fails_streams_go_on_without_qos_2(
                 assert await other.rest() == b""
                 await broker.publish("s/a", b"at QoS 1", qos=1)
                 assert await payloads_of(broker, "s") == [b"x", b"at QoS 1"]
-        store = streams_of(broker).core.store
-        assert store is not None
+        store = present(streams_of(broker).core.store)
         await until(lambda: not store.failing)
         await sent_again(broker, (7, b"x"))
         assert await payloads_of(broker, "s") == [b"x", b"at QoS 1"]
@@ -282,8 +276,6 @@ async def test_what_a_broker_without_receipts_left_in_doubt_reaches_the_stream(
     async with Broker(config_of(tmp_path)) as broker, publisher_of(broker) as peer:
         peer.send(mqtt.publish_packet("s/a", b"x", qos=2, packet_id=7))
         assert (await peer.packet()).type == mqtt.PUBREC
-        store = streams_of(broker).core.store
-        assert store is not None
     db = plyvel.DB(str(tmp_path / "data" / "store"))
     db.delete(RECEIPTS)
     db.close()
@@ -299,8 +291,7 @@ async def test_receipts_do_not_stay_in_the_store(tmp_path: Path) -> None:
     async with Broker(config_of(tmp_path)) as broker:
         await one_more(broker)
         await payloads_of(broker, "s")
-        store = streams_of(broker).core.store
-        assert store is not None
+        store = present(streams_of(broker).core.store)
         await until(lambda: [key for key, _ in scan(store.db, RECEIPTS)] == [RECEIPTS])
     async with Broker(config_of(tmp_path)) as broker, publisher_of(broker) as peer:
         peer.send(mqtt.publish_packet("s/a", b"x", qos=2, packet_id=7))
@@ -326,8 +317,7 @@ def test_killed_by_the_system_again_and_again(tmp_path: Path, durability: str) -
             BrokerProcess.start(data_dir=tmp_path / "data", args=["--config", str(config)]) as run,
             mqtt.Wire.connect_tcp(run.tcp) as wire,
         ):
-            wire.send(mqtt.connect_packet("c", clean=False))
-            wire.expect(mqtt.CONNACK)
+            wire.ask(mqtt.connect_packet("c", clean=False), mqtt.CONNACK)
             repeated = len(under_way)
             for number, each in under_way.items():
                 wire.send(

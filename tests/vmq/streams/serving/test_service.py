@@ -12,7 +12,7 @@ from vmq_hooks import PublishModifiers
 
 from tests.support import wire as mqtt
 from tests.support.until import until
-from tests.vmq.sockets import peer_of, take
+from tests.vmq.sockets import peer_of, session_of, take
 from tests.vmq.streamed import config_in, fill_disk, payloads_of, rows_of, streams_of
 from tests.vmq.streams.support import options
 from tests.vmq.support import Client, House, stored_house
@@ -270,8 +270,7 @@ def test_a_refused_message_ends_the_connection_and_is_there_once_after_the_resen
 
 
 def test_a_will_that_a_stream_refuses_reaches_its_subscribers(house: House, tap: Tap) -> None:
-    reader = house.client("reader")
-    reader.subscribe(("s/#", 0))
+    reader = house.subscriber("reader", ("s/#", 0))
     client = house.client("c", will=mqtt.Will("s/gone", b"x", qos=1))
     tap.is_full = True
     client.lose()
@@ -282,8 +281,7 @@ def test_a_will_that_a_stream_refuses_reaches_its_subscribers(house: House, tap:
 
 
 def test_a_burst_at_qos_0_lands_in_order(house: House, tap: Tap, client: Client) -> None:
-    reader = house.client("reader")
-    reader.subscribe(("s/a", 0))
+    reader = house.subscriber("reader", ("s/a", 0))
     wanted = [b"%d" % number for number in range(500)]
     client.send(
         *(mqtt.publish_packet("s/a", each) for each in wanted), mqtt.publish_packet("s/b", b"z")
@@ -345,16 +343,13 @@ async def test_at_every_level_of_acknowledgement_messages_arrive(tmp_path: Path,
 
 
 async def test_publishers_pause_while_the_streams_lag(tmp_path: Path) -> None:
-    async with Broker(config_in(tmp_path, s="s/#")) as broker, peer_of(broker) as peer:
-        await peer.connect("c")
+    async with Broker(config_in(tmp_path, s="s/#")) as broker, session_of(broker, "c") as peer:
         streaming = streams_of(broker)
         streaming.on_pressure(True)
-        peer.send(mqtt.publish_packet("s/a", b"1", qos=1, packet_id=1))
-        assert (await peer.packet()).packet_id == 1
+        assert (await peer.ask(mqtt.publish_packet("s/a", b"1", qos=1, packet_id=1))).packet_id == 1
         (paused,) = streaming.core.waiting_for_streams
         assert paused.pauses == 1  # type: ignore[attr-defined]
-        async with peer_of(broker) as other:
-            await other.connect("of no stream")
+        async with session_of(broker, "of no stream") as other:
             for number in (1, 2):
                 other.send(mqtt.publish_packet("t", b"x", qos=1, packet_id=number))
                 assert (await other.packet()).packet_id == number
@@ -454,9 +449,8 @@ def test_what_was_acknowledged_is_there_after_a_kill(tmp_path: Path) -> None:
     for _ in range(3):
         with (
             BrokerProcess.start(data_dir=tmp_path / "data", args=["--config", str(config)]) as run,
-            mqtt.Wire.connect_tcp(run.tcp) as wire,
+            mqtt.Wire.connected(run.tcp, "c") as wire,
         ):
-            wire.connect("c")
             first = number
             for _ in range(300):
                 number += 1

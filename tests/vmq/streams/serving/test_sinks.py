@@ -10,9 +10,10 @@ import msgspec
 import pyarrow as pa
 import pytest
 
+from tests.support.present import present
 from tests.support.until import until
 from tests.support.wire import PUBLISH, puback_packet, subscribe_packet
-from tests.vmq.sockets import Peer, peer_of, take
+from tests.vmq.sockets import Peer, session_of, take
 from tests.vmq.streamed import config_in, fill_disk, payloads_of, rows_of, streams_of
 from tests.vmq.streams.support import options
 from vmq.broker import Broker
@@ -36,8 +37,7 @@ def sinks_of(broker: Broker) -> Sinks:
 
 
 async def recovered(broker: Broker) -> None:
-    recovery = streams_of(broker).recovery
-    assert recovery is not None
+    recovery = present(streams_of(broker).recovery)
     await recovery
 
 
@@ -74,18 +74,15 @@ async def read(peer: Peer, count: int) -> list[bytes]:
 
 async def durable_subscriber(broker: Broker) -> None:
     """A session that stays away from now on; all of it is in the store."""
-    async with peer_of(broker) as peer:
-        await peer.connect("reader", clean=False)
-        peer.send(subscribe_packet(1, ("out", 1)))
-        await peer.packet()
+    async with session_of(broker, "reader", clean=False) as peer:
+        await peer.ask(subscribe_packet(1, ("out", 1)))
     await until(lambda: broker.registry().subscribers["reader"].output is None)
     await broker.parts.committer.finish_all()
 
 
 async def stored(broker: Broker, count: int) -> list[bytes]:
     """What the durable session gets when it is back: so many messages and no more."""
-    async with peer_of(broker) as peer:
-        await peer.connect("reader", clean=False)
+    async with session_of(broker, "reader", clean=False) as peer:
         got = await read(peer, count)
         await broker.publish("out", b"last", qos=1)
         assert await read(peer, 1) == [b"last"]
@@ -276,8 +273,7 @@ async def test_a_step_is_not_safe_before_its_own_commits(
         await broker.publish("out", b"durable", qos=1)  # a commit of the store
     assert not work.done()
     assert sinks_of(broker).staging.decided("q") == 0
-    store = sinks_of(broker).core.store
-    assert store is not None
+    store = present(sinks_of(broker).core.store)
     assert store.load_progress("q") is None, "noted as published, it would be missing after a crash"
     monkeypatch.undo()
     assert await work == 1
@@ -328,10 +324,8 @@ async def test_a_store_that_fails_in_the_middle_loses_and_doubles_nothing(
 async def test_a_queue_that_asks_publishers_to_wait_holds_the_batch_up(tmp_path: Path) -> None:
     queue = QueueOptions(overflow="pause_publisher", max_online_messages=50)
     config = msgspec.structs.replace(config_in(tmp_path, s="s/#"), queue=queue)
-    async with Broker(config) as broker, peer_of(broker) as peer:
-        await peer.connect("reader")
-        peer.send(subscribe_packet(1, ("out", 1)))
-        await peer.packet()
+    async with Broker(config) as broker, session_of(broker, "reader") as peer:
+        await peer.ask(subscribe_packet(1, ("out", 1)))
         wanted = numbers(0, 4 * STEP)
         stage(broker, 0, wanted)
         work = asyncio.ensure_future(publish(broker, 0))
