@@ -13,12 +13,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from vmq_hooks import BridgeMessage, BridgeSession, Counter
+from vmq_hooks import BridgeMessage, BridgeSession, Counter, Message
 
 from vmq_bridge import packets
 from vmq_bridge.packets import Packet
 from vmq_bridge.remote import Remote
-from vmq_bridge.topics import Topics
+from vmq_bridge.topics import NotCarriedError, Topics
 
 
 class Counters(NamedTuple):
@@ -122,14 +122,12 @@ class Relay:
         if found.released:
             self._remote.send(packets.answer(packets.PUBREL, packet_id))
             return
-        mapped = self._topics.outgoing(message.topic)
-        if mapped is None or len(mapped[0].encode()) + len(message.payload) + 4 > self._limit:
-            why = "no rule has this topic" if mapped is None else "above max_packet_size"
-            self._counters.dropped.add()
-            self._on_drop(message.topic, why)
+        try:
+            topic, highest = self._mapped(message)
+        except NotCarriedError as error:
+            self._drop(message.topic, error)
             self._local.acknowledge(packet_id)
             return
-        topic, highest = mapped
         qos = min(message.qos, highest)
         self._remote.send(
             packets.publish(
@@ -144,6 +142,13 @@ class Relay:
         if qos == 0:
             self._counters.went.add()
             self._local.acknowledge(packet_id)
+
+    def _mapped(self, message: Message) -> tuple[str, int]:
+        """The topic there and the highest QoS. Raises NotCarriedError."""
+        topic, highest = self._topics.outgoing(message.topic)
+        if len(topic.encode()) + len(message.payload) + 4 > self._limit:
+            raise NotCarriedError("above max_packet_size")
+        return topic, highest
 
     def _on_received(self, packet: Packet) -> None:
         """PUBREC: the far broker has the message; once our broker knows that, it comes back as released."""
@@ -172,12 +177,12 @@ class Relay:
         # Nothing is awaited after this: what our broker is given has its place in the line.
         await self._room.acquire()
         work: asyncio.Task[None] | None = None
-        if (mapped := self._topics.incoming(found.topic)) is None:
-            # Left over from what was subscribed to before the configuration changed.
-            self._counters.dropped.add()
-            self._on_drop(found.topic, "no rule has this topic")
+        try:
+            topic, highest = self._topics.incoming(found.topic)
+        except NotCarriedError as error:
+            # No rule: left over from what was subscribed to before the configuration changed.
+            self._drop(found.topic, error)
         else:
-            topic, highest = mapped
             # Tasks begin in the order of their making, so our broker gets the messages in order.
             work = asyncio.ensure_future(
                 self._local.publish(
@@ -211,8 +216,11 @@ class Relay:
                 self._counters.came.add()
             except ValueError as error:
                 # It would be refused the next time, too.
-                self._counters.dropped.add()
-                self._on_drop(taken.topic, str(error))
+                self._drop(taken.topic, error)
+
+    def _drop(self, topic: str, why: ValueError) -> None:
+        self._counters.dropped.add()
+        self._on_drop(topic, str(why))
 
     async def _finish(self) -> None:
         """What our broker is still taking when the connection ends."""

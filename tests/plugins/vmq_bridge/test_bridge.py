@@ -299,6 +299,32 @@ async def test_what_our_broker_does_not_take_is_dropped_and_the_rest_goes_on(
         assert count(broker, "reconnects") == 0
 
 
+@pytest.mark.parametrize(
+    ("prefixes", "topic"),
+    [
+        ({"local_prefix": "sensors/"}, "sensors"),  # it would be empty there [MQTT-4.7.3-1]
+        ({"local_prefix": "sensors/", "remote_prefix": "our/sensors/"}, "sensors/" + "t" * 65_527),
+    ],
+)
+async def test_a_topic_that_has_no_name_there_is_dropped_and_the_rest_goes_on(
+    tmp_path: Path, prefixes: dict[str, str], topic: str
+) -> None:
+    rule = {"pattern": "#", "qos": 2, **prefixes}
+    async with (
+        mosquitto(tmp_path) as far,
+        bridged(tmp_path, options(far.port, rule)) as broker,
+        client(far) as there,
+    ):
+        await there.subscribe("#", qos=1)
+        for qos in (1, 2):
+            await broker.publish(topic, b"", qos=qos)
+        await broker.publish("sensors/fine", b"", qos=1)
+        name = prefixes.get("remote_prefix", "") + "fine"
+        assert await receive(there.messages) == [(name, b"")]
+        assert count(broker, "dropped") == 2
+        assert count(broker, "reconnects") == 0
+
+
 async def test_two_of_us(tmp_path: Path) -> None:
     """We are a far broker, too: no echo, and RETAIN as it was published."""
     both = {"pattern": "#", "direction": "both", "qos": 2}
