@@ -74,10 +74,13 @@ class Bridge:
             raise ValueError(f"bridge {self.name}: {error}") from None
 
     async def _begin_session(self) -> None:
-        # Else our broker has no place in its cluster yet, and serves nobody: `run` makes the session then.
-        with suppress(ConnectionError), self._named():
-            await self._make_session()
-        self._begun.set()
+        try:
+            # Else our broker has no place in its cluster yet, and serves nobody: `run` makes the session then.
+            with suppress(ConnectionError), self._named():
+                await self._make_session()
+        finally:
+            # Whatever it was: `run` would wait for ever.
+            self._begun.set()
 
     async def _make_session(self) -> None:
         async with self._open_session() as local:
@@ -103,6 +106,10 @@ class Bridge:
                     self._private = not self._private
             except (OSError, ValueError) as error:  # ValueError: a TLS file
                 problem = str(error) or f"no answer within {config.connect_timeout:g} s"
+            except Exception as error:
+                # A mistake of ours: the next message, or the next connection, may be without it.
+                problem = f"{type(error).__name__}: {error}"
+                log.error("bridge %s: a mistake in the bridge", self.name, exc_info=error)
             connected = self._connections != before
             if connected or problem != complaint:
                 what = "connection lost" if connected else "no connection"
