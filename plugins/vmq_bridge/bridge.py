@@ -1,6 +1,7 @@
 """One bridge: a durable session with our broker, and connections to the far one that come back."""
 
 import asyncio
+import errno
 import json
 import random
 import ssl
@@ -11,6 +12,7 @@ from pathlib import Path
 from vmq_hooks import BridgeSession, Broker, SubscriberId
 
 from vmq_bridge.config import BridgeConfig
+from vmq_bridge.earlier import Earlier
 from vmq_bridge.relay import Counters, Relay
 from vmq_bridge.remote import ConnectionRefused, Remote, tls_context
 from vmq_bridge.topics import Topics
@@ -48,6 +50,7 @@ class Bridge:
         self._private = config.try_private
         self._client_id = config.client_id or f"{broker.node_name}-{name}"
         self._subscribed = Subscribed(broker.data_dir / f"{name}.json")
+        self._earlier = Earlier() if config.assumes_session else None
         self._connections = 0
         #: The session was made, or it was tried.
         self._begun = asyncio.Event()
@@ -106,6 +109,9 @@ class Bridge:
                     self._private = not self._private
             except (OSError, ValueError) as error:  # ValueError: a TLS file
                 problem = str(error) or f"no answer within {config.connect_timeout:g} s"
+                if config.assumes_session and _nobody_listened(error):
+                    # The far broker was not running: one that keeps no sessions on disk has lost our subscriptions.
+                    self._greeted = False
             except Exception as error:
                 # A mistake of ours: the next message, or the next connection, may be without it.
                 problem = f"{type(error).__name__}: {error}"
@@ -134,6 +140,8 @@ class Bridge:
                 self._on_connected(remote)
                 if not remote.session_present:
                     await local.forget()
+                elif self._earlier is not None:
+                    await self._earlier.begin(local)
                 relay = Relay(
                     local,
                     remote,
@@ -142,6 +150,7 @@ class Bridge:
                     limit=config.max_packet_size,
                     counters=self.counters,
                     on_drop=self._tell_of_drop,
+                    earlier=self._earlier,
                 )
 
                 async def greet() -> None:
@@ -171,12 +180,12 @@ class Bridge:
         if not remote.session_present:
             self._greeted = False
         self._broker.log.info(
-            "bridge %s: connected to %s client=%s private=%d session_present=%d",
+            "bridge %s: connected to %s client=%s private=%d session_present=%s",
             self.name,
             self._config.url,
             self._client_id,
             self._private,
-            remote.session_present,
+            "assumed" if self._config.assumes_session else int(remote.session_present),
         )
 
     async def _subscribe(self, remote: Remote) -> None:
@@ -205,6 +214,11 @@ class Bridge:
                 topic[:200],
                 why,
             )
+
+
+def _nobody_listened(error: Exception) -> bool:
+    # Of a name with several addresses asyncio tells what each attempt raised in one text.
+    return f"[Errno {errno.ECONNREFUSED}]" in str(error)
 
 
 class Subscribed:

@@ -166,6 +166,11 @@ class BridgeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         parts = urlsplit(self.url)
         return parts.hostname or "", parts.port or _SCHEMES[parts.scheme]
 
+    @property
+    def assumes_session(self) -> bool:
+        """Whether the far broker is taken to have our session: CONNACK of MQTT 3.1 has no flag that says so."""
+        return self.protocol_version == 3 and not self.clean_session
+
     def __post_init__(self) -> None:
         try:
             parts = urlsplit(self.url)

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Protocol
 from vmq_hooks import BridgeMessage, BridgeSession, Counter, Message
 
 from vmq_bridge import packets
+from vmq_bridge.earlier import Earlier
 from vmq_bridge.packets import Packet
 from vmq_bridge.remote import Remote
 from vmq_bridge.topics import NotCarriedError, Topics
@@ -58,6 +59,7 @@ class Relay:
         limit: bytes of the largest packet that goes there.
         counters: of this bridge.
         on_drop: told of what goes nowhere.
+        earlier: knows which ids our broker remembers, if the far broker may have lost its session; None: it has not.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class Relay:
         limit: int,
         counters: Counters,
         on_drop: Log,
+        earlier: Earlier | None = None,
     ) -> None:
         self._local = local
         self._remote = remote
@@ -77,6 +80,7 @@ class Relay:
         self._limit = limit
         self._counters = counters
         self._on_drop = on_drop
+        self._earlier = earlier
         self._room = asyncio.Semaphore(window)
         self._taken: asyncio.Queue[_Taken] = asyncio.Queue()
         self._current: _Taken | None = None
@@ -174,6 +178,8 @@ class Relay:
 
     async def _on_publish(self, packet: Packet) -> None:
         found = packets.read_publish(packet)
+        if found.qos == 2 and self._earlier is not None:
+            await self._earlier.admit(self._local, found)
         # Nothing is awaited after this: what our broker is given has its place in the line.
         await self._room.acquire()
         work: asyncio.Task[None] | None = None
@@ -248,6 +254,8 @@ class Relay:
         """Answers once our broker has forgotten the id: the next message under it is a new one."""
         try:
             await self._local.release(packet_id)
+            if self._earlier is not None:
+                self._earlier.released(packet_id)
         except ConnectionError:
             return  # `receive` ends as well, and with it the connection
         finally:

@@ -165,14 +165,18 @@ async def test_retained_stays_retained_in_both_directions(tmp_path: Path) -> Non
                 assert await receive(later.messages) == [("o/quick", b"5")]
 
 
-async def test_no_message_is_lost_when_the_link_is_cut(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [3, 4])
+async def test_no_message_is_lost_when_the_link_is_cut(tmp_path: Path, version: int) -> None:
     """At QoS 2 none comes twice, either: not out there, and not in here."""
     rules = {"pattern": "o/#", "qos": 2}, {"pattern": "i/#", "direction": "in", "qos": 2}
     wanted = [b"%d" % number for number in range(200)]
     async with (
         mosquitto(tmp_path) as far,
         link(far.port) as wire,
-        bridged(tmp_path, options(wire.port, *rules, max_inflight_messages=7)) as broker,
+        bridged(
+            tmp_path,
+            options(wire.port, *rules, max_inflight_messages=7, protocol_version=version),
+        ) as broker,
         client(far, "there", clean=False) as there,
         broker.subscribe("i/#", qos=2) as here,
     ):
@@ -236,13 +240,16 @@ async def test_what_waits_outlives_a_restart_of_our_broker(tmp_path: Path) -> No
             assert await receive(late.messages) == [("o/7", b"7")]
 
 
-async def test_what_is_no_longer_configured_ends(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [3, 4])
+async def test_what_is_no_longer_configured_ends(tmp_path: Path, version: int) -> None:
     first = [{"pattern": each, "direction": "in", "qos": 1} for each in ("a", "b")]
     first.append({"pattern": "o", "qos": 1})
     async with mosquitto(tmp_path) as far, client(far) as there:
-        async with bridged(tmp_path, options(far.port, *first)):
+        section = options(far.port, *first, protocol_version=version)
+        async with bridged(tmp_path, section):
             await far.wait_log("Sending SUBACK to us")
-        async with bridged(tmp_path, options(far.port, first[1])) as broker:
+        section = options(far.port, first[1], protocol_version=version)
+        async with bridged(tmp_path, section) as broker:
             async with broker.subscribe("+", qos=1) as here:
                 await far.wait_log("Sending UNSUBACK to us")
                 await there.publish("a", b"2", qos=1)
