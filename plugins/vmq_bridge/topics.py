@@ -1,5 +1,6 @@
 """Names of topics here and there."""
 
+import re
 from collections.abc import Sequence
 from typing import Final
 
@@ -9,6 +10,11 @@ from vmq_bridge.config import TopicConfig
 
 #: Bytes of the longest topic name [MQTT-4.7.3-3].
 _LONGEST: Final = 65_535
+_NO_CHARACTERS: Final = "".join(
+    chr(plane << 16 | last) for plane in range(17) for last in (0xFFFE, 0xFFFF)
+)
+#: Control characters, and what Unicode says is no character (section 1.5.3).
+_DISCOURAGED: Final = re.compile(rf"[\x01-\x1f\x7f-\x9f\ufdd0-\ufdef{_NO_CHARACTERS}]")
 
 
 class NotCarriedError(ValueError):
@@ -38,7 +44,11 @@ class Topics:
         """
         for each in self._out:
             if matches(each.local_filter, topic):
-                return _renamed(topic, each.local_prefix, each.remote_prefix), each.qos
+                name = _renamed(topic, each.local_prefix, each.remote_prefix)
+                if _DISCOURAGED.search(name):
+                    # A broker may close the connection for it, and mosquitto does: again and again.
+                    raise NotCarriedError("its topic has a control character (section 1.5.3)")
+                return name, each.qos
         raise NotCarriedError("no rule has this topic")
 
     def incoming(self, topic: str) -> tuple[str, int]:

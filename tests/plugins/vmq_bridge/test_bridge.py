@@ -310,6 +310,7 @@ async def test_what_our_broker_does_not_take_is_dropped_and_the_rest_goes_on(
     ("prefixes", "topic"),
     [
         ({"local_prefix": "sensors/"}, "sensors"),  # it would be empty there [MQTT-4.7.3-1]
+        ({"local_prefix": "sensors/"}, "sensors/a\tb"),  # mosquitto closes the connection
         ({"local_prefix": "sensors/", "remote_prefix": "our/sensors/"}, "sensors/" + "t" * 65_527),
     ],
 )

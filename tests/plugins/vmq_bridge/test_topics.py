@@ -95,6 +95,15 @@ def test_the_parent_of_a_level_that_the_pattern_begins_with() -> None:
         in_both_directions("here/", "/").outgoing("here")
 
 
+@pytest.mark.parametrize("character", ["\x01", "\t", "\x7f", "\x9f", "\ufdd0", "\U0010ffff"])
+def test_what_a_broker_may_close_the_connection_for_does_not_go_there(character: str) -> None:
+    topics = in_both_directions("", "")
+    with pytest.raises(NotCarriedError, match="control character"):
+        topics.outgoing(f"a{character}b")
+    assert topics.incoming(f"a{character}b") == (f"a{character}b", 1)
+    assert topics.outgoing("a b/\xa0\ufeffé\U0001f600") == ("a b/\xa0\ufeffé\U0001f600", 1)
+
+
 def test_the_longest_topic() -> None:
     topics = in_both_directions("", "é/")
     assert topics.outgoing("t" * 65_532) == ("é/" + "t" * 65_532, 1)
