@@ -92,6 +92,13 @@ class BridgeSession(Protocol):
             ConnectionError: the session has ended.
         """
 
+    async def remembered(self) -> list[int]:
+        """The ids of what `publish` took at QoS 2 and nobody has released, that of before a restart included.
+
+        Raises:
+            ConnectionError: the session has ended.
+        """
+
     async def forget(self) -> None:
         """The far broker does not know us any more: every id of what came from there may mean something new.
 

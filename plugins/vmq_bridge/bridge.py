@@ -1,6 +1,7 @@
 """One bridge: a durable session with our broker, and connections to the far one that come back."""
 
 import asyncio
+import errno
 import json
 import random
 import ssl
@@ -11,6 +12,7 @@ from pathlib import Path
 from vmq_hooks import BridgeSession, Broker, SubscriberId
 
 from vmq_bridge.config import BridgeConfig
+from vmq_bridge.earlier import Earlier
 from vmq_bridge.relay import Counters, Relay
 from vmq_bridge.remote import ConnectionRefused, Remote, tls_context
 from vmq_bridge.topics import Topics
@@ -48,6 +50,7 @@ class Bridge:
         self._private = config.try_private
         self._client_id = config.client_id or f"{broker.node_name}-{name}"
         self._subscribed = Subscribed(broker.data_dir / f"{name}.json")
+        self._earlier = Earlier() if config.assumes_session else None
         self._connections = 0
         #: The session was made, or it was tried.
         self._begun = asyncio.Event()
@@ -74,10 +77,13 @@ class Bridge:
             raise ValueError(f"bridge {self.name}: {error}") from None
 
     async def _begin_session(self) -> None:
-        # Else our broker has no place in its cluster yet, and serves nobody: `run` makes the session then.
-        with suppress(ConnectionError), self._named():
-            await self._make_session()
-        self._begun.set()
+        try:
+            # Else our broker has no place in its cluster yet, and serves nobody: `run` makes the session then.
+            with suppress(ConnectionError), self._named():
+                await self._make_session()
+        finally:
+            # Whatever it was: `run` would wait for ever.
+            self._begun.set()
 
     async def _make_session(self) -> None:
         async with self._open_session() as local:
@@ -103,6 +109,13 @@ class Bridge:
                     self._private = not self._private
             except (OSError, ValueError) as error:  # ValueError: a TLS file
                 problem = str(error) or f"no answer within {config.connect_timeout:g} s"
+                if config.assumes_session and _nobody_listened(error):
+                    # The far broker was not running: one that keeps no sessions on disk has lost our subscriptions.
+                    self._greeted = False
+            except Exception as error:
+                # A mistake of ours: the next message, or the next connection, may be without it.
+                problem = f"{type(error).__name__}: {error}"
+                log.error("bridge %s: a mistake in the bridge", self.name, exc_info=error)
             connected = self._connections != before
             if connected or problem != complaint:
                 what = "connection lost" if connected else "no connection"
@@ -127,6 +140,8 @@ class Bridge:
                 self._on_connected(remote)
                 if not remote.session_present:
                     await local.forget()
+                elif self._earlier is not None:
+                    await self._earlier.begin(local)
                 relay = Relay(
                     local,
                     remote,
@@ -135,6 +150,7 @@ class Bridge:
                     limit=config.max_packet_size,
                     counters=self.counters,
                     on_drop=self._tell_of_drop,
+                    earlier=self._earlier,
                 )
 
                 async def greet() -> None:
@@ -164,12 +180,12 @@ class Bridge:
         if not remote.session_present:
             self._greeted = False
         self._broker.log.info(
-            "bridge %s: connected to %s client=%s private=%d session_present=%d",
+            "bridge %s: connected to %s client=%s private=%d session_present=%s",
             self.name,
             self._config.url,
             self._client_id,
             self._private,
-            remote.session_present,
+            "assumed" if self._config.assumes_session else int(remote.session_present),
         )
 
     async def _subscribe(self, remote: Remote) -> None:
@@ -198,6 +214,11 @@ class Bridge:
                 topic[:200],
                 why,
             )
+
+
+def _nobody_listened(error: Exception) -> bool:
+    # Of a name with several addresses asyncio tells what each attempt raised in one text.
+    return f"[Errno {errno.ECONNREFUSED}]" in str(error)
 
 
 class Subscribed:

@@ -166,6 +166,11 @@ class BridgeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         parts = urlsplit(self.url)
         return parts.hostname or "", parts.port or _SCHEMES[parts.scheme]
 
+    @property
+    def assumes_session(self) -> bool:
+        """Whether the far broker is taken to have our session: CONNACK of MQTT 3.1 has no flag that says so."""
+        return self.protocol_version == 3 and not self.clean_session
+
     def __post_init__(self) -> None:
         try:
             parts = urlsplit(self.url)
@@ -177,6 +182,9 @@ class BridgeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             raise ValueError("url: accepted: mqtt://HOST:PORT or mqtts://HOST:PORT")
         if self.password is not None and self.username is None:
             raise ValueError("password: a password without a username [MQTT-3.1.2-22]")
+        for name in ("username", "password"):
+            if len((getattr(self, name) or "").encode()) > 65_535:
+                raise ValueError(f"{name}: accepted: up to 65,535 bytes [MQTT-1.5.3]")
         if self.keyfile is not None and self.certfile is None:
             raise ValueError("keyfile: a keyfile without a certfile")
         for name in ("cafile", "certfile", "insecure"):

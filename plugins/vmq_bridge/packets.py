@@ -46,6 +46,7 @@ class Publish(NamedTuple):
     qos: int
     retain: bool
     packet_id: int
+    dup: bool
 
 
 def connect(
@@ -140,7 +141,7 @@ def read_publish(packet: Packet) -> Publish:
         topic = body[2:end].decode()
     except UnicodeDecodeError:
         raise PacketError("it sent a topic that is not UTF-8") from None
-    return Publish(topic, body[start:], qos, head & 1 != 0, packet_id)
+    return Publish(topic, body[start:], qos, head & 1 != 0, packet_id, head & 8 != 0)
 
 
 def read_packet_id(packet: Packet) -> int:

@@ -13,12 +13,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from vmq_hooks import BridgeMessage, BridgeSession, Counter
+from vmq_hooks import BridgeMessage, BridgeSession, Counter, Message
 
 from vmq_bridge import packets
+from vmq_bridge.earlier import Earlier
 from vmq_bridge.packets import Packet
 from vmq_bridge.remote import Remote
-from vmq_bridge.topics import Topics
+from vmq_bridge.topics import NotCarriedError, Topics
 
 
 class Counters(NamedTuple):
@@ -58,6 +59,7 @@ class Relay:
         limit: bytes of the largest packet that goes there.
         counters: of this bridge.
         on_drop: told of what goes nowhere.
+        earlier: knows which ids our broker remembers, if the far broker may have lost its session; None: it has not.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class Relay:
         limit: int,
         counters: Counters,
         on_drop: Log,
+        earlier: Earlier | None = None,
     ) -> None:
         self._local = local
         self._remote = remote
@@ -77,6 +80,7 @@ class Relay:
         self._limit = limit
         self._counters = counters
         self._on_drop = on_drop
+        self._earlier = earlier
         self._room = asyncio.Semaphore(window)
         self._taken: asyncio.Queue[_Taken] = asyncio.Queue()
         self._current: _Taken | None = None
@@ -122,14 +126,12 @@ class Relay:
         if found.released:
             self._remote.send(packets.answer(packets.PUBREL, packet_id))
             return
-        mapped = self._topics.outgoing(message.topic)
-        if mapped is None or len(mapped[0].encode()) + len(message.payload) + 4 > self._limit:
-            why = "no rule has this topic" if mapped is None else "above max_packet_size"
-            self._counters.dropped.add()
-            self._on_drop(message.topic, why)
+        try:
+            topic, highest = self._mapped(message)
+        except NotCarriedError as error:
+            self._drop(message.topic, error)
             self._local.acknowledge(packet_id)
             return
-        topic, highest = mapped
         qos = min(message.qos, highest)
         self._remote.send(
             packets.publish(
@@ -144,6 +146,13 @@ class Relay:
         if qos == 0:
             self._counters.went.add()
             self._local.acknowledge(packet_id)
+
+    def _mapped(self, message: Message) -> tuple[str, int]:
+        """The topic there and the highest QoS. Raises NotCarriedError."""
+        topic, highest = self._topics.outgoing(message.topic)
+        if len(topic.encode()) + len(message.payload) + 4 > self._limit:
+            raise NotCarriedError("above max_packet_size")
+        return topic, highest
 
     def _on_received(self, packet: Packet) -> None:
         """PUBREC: the far broker has the message; once our broker knows that, it comes back as released."""
@@ -169,15 +178,17 @@ class Relay:
 
     async def _on_publish(self, packet: Packet) -> None:
         found = packets.read_publish(packet)
+        if found.qos == 2 and self._earlier is not None:
+            await self._earlier.admit(self._local, found)
         # Nothing is awaited after this: what our broker is given has its place in the line.
         await self._room.acquire()
         work: asyncio.Task[None] | None = None
-        if (mapped := self._topics.incoming(found.topic)) is None:
-            # Left over from what was subscribed to before the configuration changed.
-            self._counters.dropped.add()
-            self._on_drop(found.topic, "no rule has this topic")
+        try:
+            topic, highest = self._topics.incoming(found.topic)
+        except NotCarriedError as error:
+            # No rule: left over from what was subscribed to before the configuration changed.
+            self._drop(found.topic, error)
         else:
-            topic, highest = mapped
             # Tasks begin in the order of their making, so our broker gets the messages in order.
             work = asyncio.ensure_future(
                 self._local.publish(
@@ -211,8 +222,11 @@ class Relay:
                 self._counters.came.add()
             except ValueError as error:
                 # It would be refused the next time, too.
-                self._counters.dropped.add()
-                self._on_drop(taken.topic, str(error))
+                self._drop(taken.topic, error)
+
+    def _drop(self, topic: str, why: ValueError) -> None:
+        self._counters.dropped.add()
+        self._on_drop(topic, str(why))
 
     async def _finish(self) -> None:
         """What our broker is still taking when the connection ends."""
@@ -240,6 +254,8 @@ class Relay:
         """Answers once our broker has forgotten the id: the next message under it is a new one."""
         try:
             await self._local.release(packet_id)
+            if self._earlier is not None:
+                self._earlier.released(packet_id)
         except ConnectionError:
             return  # `receive` ends as well, and with it the connection
         finally:

@@ -63,7 +63,7 @@ class Remote:
         self._keepalive = config.keepalive
         self._heard = True
         self._answer: asyncio.Future[Packet] | None = None
-        #: The far broker knows us from before.
+        #: The far broker knows us from before; with MQTT 3.1 it is taken to.
         self.session_present = False
 
     @classmethod
@@ -112,7 +112,10 @@ class Remote:
         code = packet.body[1]
         if code:
             raise ConnectionRefused(code, REFUSALS.get(code, f"refused with code {code}"))
-        self.session_present = packet.body[0] & 1 != 0 and not config.clean_session
+        # In MQTT 3.1 the bit of session present is reserved. Taken for gone each time, a session that is there would
+        # have what waits in it published twice; what if it is gone, see `Earlier`.
+        is_present = config.assumes_session or packet.body[0] & 1 != 0
+        self.session_present = is_present and not config.clean_session
 
     # Packets
 

@@ -27,16 +27,20 @@ def add(path: Path, name: str, password: bytes) -> bool:
     """
     check_name(name)
     line = f"{name}:{make_hash(password)}"
-    return name not in _rewrite(path, lambda data: with_user(data, name, line), may_create=True)
+    users, _ = _rewrite(path, lambda data: with_user(data, name, line), may_create=True)
+    return name not in users
 
 
 def delete(path: Path, name: str) -> bool:
     """Takes a user out; False if there was none. Raises FileError, OSError."""
-    return name in _rewrite(path, lambda data: with_user(data, name, None), may_create=False)
+    _, is_changed = _rewrite(path, lambda data: with_user(data, name, None), may_create=False)
+    return is_changed
 
 
-def _rewrite(path: Path, change: Callable[[bytes], bytes], *, may_create: bool) -> Users:
-    """Replaces the file by a changed one; returns the users that were in it."""
+def _rewrite(
+    path: Path, change: Callable[[bytes], bytes], *, may_create: bool
+) -> tuple[Users, bool]:
+    """Replaces the file by a changed one; returns the users that were in it, and whether it was changed."""
     # Through symbolic links: the link stays, the file it leads to is replaced.
     path = path.resolve()
     with _locked(path.parent):
@@ -52,7 +56,7 @@ def _rewrite(path: Path, change: Callable[[bytes], bytes], *, may_create: bool) 
         parse(new, path)
         if new != data:
             _replace(path, new, status)
-        return users
+        return users, new != data
 
 
 @contextmanager

@@ -2,10 +2,14 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 from vmq_hooks.files import FileError
 
 from vmq_passwd.hashes import Hash, parse_hash
+
+#: U+FEFF: what some editors put before a text; it is no part of it.
+_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
 
 class Users:
@@ -43,7 +47,7 @@ def parse(data: bytes, path: Path) -> Users:
         FileError: a line is none of this, or a user stands there twice. The text holds no hash.
     """
     users: dict[str, Hash] = {}
-    for number, raw in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
+    for number, raw in enumerate(data.removeprefix(_BYTE_ORDER_MARK).split(b"\n"), 1):
         try:
             line = raw.decode().strip()
         except UnicodeDecodeError:
@@ -73,8 +77,10 @@ def check_name(name: str) -> None:
 
 
 def with_user(data: bytes, name: str, line: str | None) -> bytes:
-    """The file with a user's line set, or with None taken out. All other lines stay as they are."""
-    lines = data.split(b"\n")
+    """The file with a user's line set, or with None taken out. All else stays as it is."""
+    text = data.removeprefix(_BYTE_ORDER_MARK)
+    mark = data[: len(data) - len(text)]
+    lines = text.split(b"\n")
     if lines[-1] == b"":
         lines.pop()
     new = [] if line is None else [line.encode()]
@@ -83,8 +89,14 @@ def with_user(data: bytes, name: str, line: str | None) -> bytes:
             lines[index : index + 1] = new
             break
     else:
+        if line is None:
+            return data
         lines += new
-    return b"".join(each + b"\n" for each in lines)
+    text = b"".join(each + b"\n" for each in lines)
+    if text.startswith(_BYTE_ORDER_MARK):
+        # A name may begin with U+FEFF [MQTT-1.5.3-3]: first in a file without a mark, it would be taken for one.
+        mark = _BYTE_ORDER_MARK
+    return mark + text
 
 
 def _name(raw: bytes) -> str | None:

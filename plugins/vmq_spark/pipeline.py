@@ -73,7 +73,7 @@ def load(path: Path) -> Pipeline:
 def _load_sql(path: Path) -> Pipeline:
     if path.stat().st_size > LARGEST_FILE:
         raise PipelineError(f"has more than {LARGEST_FILE} bytes")
-    found = SqlPipeline.parse(path.read_text("utf-8"))
+    found = SqlPipeline.parse(path.read_text("utf-8-sig"))
     return Pipeline(found.description, found.options, found.build)
 
 

@@ -45,7 +45,9 @@ async def test_the_halves_of_qos_2(tmp_path: Path) -> None:
             for _ in range(2):
                 await session.publish("x", b"", qos=2, packet_id=7)
             assert len(broker.published) == 1
+            assert await session.remembered() == [7]
             await session.release(7)
+            assert await session.remembered() == []
             await session.publish("x", b"", qos=2, packet_id=7)
             await session.forget()
             await session.publish("x", b"", qos=2, packet_id=7)

@@ -130,7 +130,9 @@ def _password(given: str | None, *, is_new: bool) -> bytes:
         if is_new and getpass.getpass("Again: ").encode() != password:
             raise CliError("the passwords differ")
     else:
-        password = sys.stdin.buffer.readline(_MAX_PASSWORD + 2).rstrip(b"\r\n")
+        password = sys.stdin.buffer.readline(_MAX_PASSWORD + 5).rstrip(b"\r\n")
+        # What some editors and shells put before a text is no part of it: nobody would get in with it.
+        password = password.removeprefix(b"\xef\xbb\xbf")
     if not password:
         raise CliError("the password is empty")
     if len(password) > _MAX_PASSWORD:

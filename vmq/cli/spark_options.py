@@ -173,7 +173,7 @@ def password_of(path: Path | None) -> str | None:
         return None
     try:
         with path.open("rb") as file:
-            return file.readline(_LONGEST_PASSWORD).decode().rstrip("\r\n")
+            return file.readline(_LONGEST_PASSWORD).decode("utf-8-sig").rstrip("\r\n")
     except (OSError, UnicodeError) as problem:
         reason = getattr(problem, "strerror", None) or "it is no UTF-8"
         raise CliError(f"--password-file {path}: {reason}") from None

@@ -137,7 +137,8 @@ def columns_of_file(path: Path) -> dict[str, str]:
     try:
         if path.stat().st_size > _LONGEST_FILE:
             raise ValueError(f"{path} has more than {_LONGEST_FILE} bytes")
-        found = msgspec.json.decode(path.read_bytes())
+        # A parser may ignore a byte order mark (RFC 8259, section 8.1); some editors write one.
+        found = msgspec.json.decode(path.read_bytes().removeprefix(b"\xef\xbb\xbf"))
     except OSError as error:
         raise ValueError(f"{path}: {error.strerror}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

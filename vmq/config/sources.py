@@ -106,8 +106,8 @@ class Sources(Generic[T]):
         """Read a TOML file."""
         source = str(path)
         try:
-            with path.open("rb") as file:
-                tree = tomllib.load(file)
+            # Some editors begin a text with U+FEFF, of which TOML does not speak and tomllib has a syntax error.
+            tree = tomllib.loads(path.read_bytes().decode("utf-8-sig"))
         except OSError as error:
             what = f"the file cannot be read: {error.strerror}"
             self._problems.append(Problem("configuration", what, source))

@@ -114,9 +114,12 @@ class LocalBridge:
     async def release(self, packet_id: int) -> None:
         await self._client.release(packet_id)
 
-    async def forget(self) -> None:
+    async def remembered(self) -> list[int]:
         await self._client.connected()
-        await asyncio.gather(*[self._client.release(each) for each in self._client.unreleased()])
+        return self._client.unreleased()
+
+    async def forget(self) -> None:
+        await asyncio.gather(*[self._client.release(each) for each in await self.remembered()])
 
     async def receive(self) -> BridgeMessage:
         message = await self._client.take()

@@ -77,6 +77,9 @@ class FakeBridge:
     async def release(self, packet_id: int) -> None:
         self.unreleased.discard(packet_id)
 
+    async def remembered(self) -> list[int]:
+        return sorted(self.unreleased)
+
     async def forget(self) -> None:
         self.unreleased.clear()
 

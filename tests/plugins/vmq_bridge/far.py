@@ -1,4 +1,4 @@
-"""The far side of a bridge: a real mosquitto that can be stopped and started, and a link that can be cut."""
+"""The far side of a bridge: a real mosquitto that can be stopped, a link that can be cut, a scripted broker."""
 
 import asyncio
 import subprocess
@@ -8,9 +8,12 @@ from pathlib import Path
 from time import monotonic
 from typing import IO, Any
 
+from vmq_bridge import packets
+
 from vmq.testing.ports import lasting_port
 
 START_TIMEOUT = 15.0
+SUBSCRIBE = 8
 
 
 class Mosquitto:
@@ -145,3 +148,55 @@ async def link(to_port: int) -> AsyncIterator[Link]:
         yield found
     finally:
         await found.close()
+
+
+class Scripted:
+    """A far broker of which a test says each step."""
+
+    def __init__(self) -> None:
+        self.port = 0
+        self._connections: asyncio.Queue[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = (
+            asyncio.Queue()
+        )
+        #: Topics of the PUBLISH packets that came.
+        self.published: list[str] = []
+        #: SUBSCRIBE packets that came.
+        self.subscribed = 0
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._connections.put_nowait((reader, writer))
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[None]:
+        server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        self.port = server.sockets[0].getsockname()[1]
+        try:
+            yield
+        finally:
+            server.close()
+            while not self._connections.empty():
+                self._connections.get_nowait()[1].transport.abort()
+
+    async def welcome(self, *, knows: bool) -> None:
+        """Takes the next connection; `knows` says session present."""
+        self._reader, self._writer = await self._connections.get()
+        assert (await packets.read_packet(self._reader, 1000)).kind == 1
+        self._writer.write(bytes((0x20, 2, int(knows), 0)))
+
+    def send(self, *data: bytes) -> None:
+        self._writer.write(b"".join(data))
+
+    async def expect(self, kind: int) -> packets.Packet:
+        """The next packet of this kind; subscriptions in between are granted."""
+        while True:
+            packet = await packets.read_packet(self._reader, 1000)
+            if packet.kind == SUBSCRIBE:
+                self.subscribed += 1
+                self.send(b"\x90\x03", packet.body[:2], b"\x02")
+            if packet.kind == packets.PUBLISH:
+                self.published.append(packets.read_publish(packet).topic)
+            if packet.kind == kind:
+                return packet
+
+    def close(self) -> None:
+        self._writer.transport.abort()

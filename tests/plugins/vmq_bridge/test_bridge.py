@@ -160,14 +160,18 @@ async def test_retained_stays_retained_in_both_directions(tmp_path: Path) -> Non
                 assert await receive(later.messages) == [("o/quick", b"5")]
 
 
-async def test_no_message_is_lost_when_the_link_is_cut(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [3, 4])
+async def test_no_message_is_lost_when_the_link_is_cut(tmp_path: Path, version: int) -> None:
     """At QoS 2 none comes twice, either: not out there, and not in here."""
     rules = {"pattern": "o/#", "qos": 2}, {"pattern": "i/#", "direction": "in", "qos": 2}
     wanted = [b"%d" % number for number in range(200)]
     async with (
         mosquitto(tmp_path) as far,
         link(far.port) as wire,
-        bridged(tmp_path, options(wire.port, *rules, max_inflight_messages=7)) as broker,
+        bridged(
+            tmp_path,
+            options(wire.port, *rules, max_inflight_messages=7, protocol_version=version),
+        ) as broker,
         client(far, "there", clean=False) as there,
         broker.subscribe("i/#", qos=2) as here,
     ):
@@ -231,13 +235,16 @@ async def test_what_waits_outlives_a_restart_of_our_broker(tmp_path: Path) -> No
             assert await receive(late.messages) == [("o/7", b"7")]
 
 
-async def test_what_is_no_longer_configured_ends(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [3, 4])
+async def test_what_is_no_longer_configured_ends(tmp_path: Path, version: int) -> None:
     first = [{"pattern": each, "direction": "in", "qos": 1} for each in ("a", "b")]
     first.append({"pattern": "o", "qos": 1})
     async with mosquitto(tmp_path) as far, client(far) as there:
-        async with bridged(tmp_path, options(far.port, *first)):
+        section = options(far.port, *first, protocol_version=version)
+        async with bridged(tmp_path, section):
             await far.wait_log("Sending SUBACK to us")
-        async with bridged(tmp_path, options(far.port, first[1])) as broker:
+        section = options(far.port, first[1], protocol_version=version)
+        async with bridged(tmp_path, section) as broker:
             async with broker.subscribe("+", qos=1) as here:
                 await far.wait_log("Sending UNSUBACK to us")
                 await there.publish("a", b"2", qos=1)
@@ -291,6 +298,33 @@ async def test_what_our_broker_does_not_take_is_dropped_and_the_rest_goes_on(
         await there.publish("fine", b"", qos=1)
         assert await receive(here) == [("fine", b"")]
         await until(lambda: count(broker, "dropped") == 2)
+        assert count(broker, "reconnects") == 0
+
+
+@pytest.mark.parametrize(
+    ("prefixes", "topic"),
+    [
+        ({"local_prefix": "sensors/"}, "sensors"),  # it would be empty there [MQTT-4.7.3-1]
+        ({"local_prefix": "sensors/"}, "sensors/a\tb"),  # mosquitto closes the connection
+        ({"local_prefix": "sensors/", "remote_prefix": "our/sensors/"}, "sensors/" + "t" * 65_527),
+    ],
+)
+async def test_a_topic_that_has_no_name_there_is_dropped_and_the_rest_goes_on(
+    tmp_path: Path, prefixes: dict[str, str], topic: str
+) -> None:
+    rule = {"pattern": "#", "qos": 2, **prefixes}
+    async with (
+        mosquitto(tmp_path) as far,
+        bridged(tmp_path, options(far.port, rule)) as broker,
+        client(far) as there,
+    ):
+        await there.subscribe("#", qos=1)
+        for qos in (1, 2):
+            await broker.publish(topic, b"", qos=qos)
+        await broker.publish("sensors/fine", b"", qos=1)
+        name = prefixes.get("remote_prefix", "") + "fine"
+        assert await receive(there.messages) == [(name, b"")]
+        assert count(broker, "dropped") == 2
         assert count(broker, "reconnects") == 0
 
 

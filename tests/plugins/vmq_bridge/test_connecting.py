@@ -18,6 +18,7 @@ from vmq_bridge.packets import (
     publish,
     read_packet,
 )
+from vmq_bridge.topics import Topics
 from vmq_hooks import Message, SubscriberId
 from vmq_hooks.testing import FakeBroker, Published
 
@@ -263,6 +264,38 @@ async def test_a_stalled_far_broker_keeps_no_connection(
             assert not (await came.get()).endswith(DISCONNECT_BYTES), "which was last in the line"
 
 
+async def test_a_mistake_in_the_bridge_is_told_and_does_not_end_it(
+    tmp_path: Path, heard: asyncio.Queue[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: asyncio.Queue[Packet] = asyncio.Queue()
+    rightly = Topics.outgoing
+    asked = 0
+
+    def outgoing(topics: Topics, topic: str) -> tuple[str, int]:
+        nonlocal asked
+        asked += 1
+        if asked == 1:
+            raise LookupError("nobody has thought of this")
+        return rightly(topics, topic)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await accept(reader, writer)
+        while True:
+            seen.put_nowait(await read_packet(reader, 1000))
+
+    monkeypatch.setattr(Topics, "outgoing", outgoing)
+    async with far_broker(serve) as port, FakeBroker(tmp_path) as broker:
+        await BridgePlugin().start(broker, config(f"mqtt://127.0.0.1:{port}"))
+        await heard_line(heard, "bridge far: connected")
+        broker.bridges[OURS].deliver(Message("o/1", b"x", 1))
+        await heard_line(heard, "bridge far: a mistake in the bridge")
+        line = await heard_line(heard, "bridge far: connection lost")
+        assert "LookupError: nobody has thought of this" in line
+        async with asyncio.timeout(TIMEOUT):
+            while (await seen.get()).kind != PUBLISH:
+                pass
+
+
 async def test_nothing_is_acknowledged_before_our_broker_has_it(
     tmp_path: Path, heard: asyncio.Queue[str]
 ) -> None:
@@ -313,6 +346,11 @@ async def test_nothing_is_acknowledged_before_our_broker_has_it(
         ),
         ({"url": "mqtts://x", "keyfile": "a"}, "keyfile without a certfile"),
         ({"url": "mqtt://x", "password": "a"}, "without a username"),
+        ({"url": "mqtt://x", "username": "é" * 32_768}, "username: accepted: up to 65,535 bytes"),
+        (
+            {"url": "mqtt://x", "username": "a", "password": "a" * 65_536},
+            "password: accepted: up to 65,535 bytes",
+        ),
         ({"url": "mqtt://x", "clean": True}, "unknown field"),
     ],
 )

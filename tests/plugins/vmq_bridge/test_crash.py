@@ -2,19 +2,16 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiomqtt
 import pytest
 from vmq_bridge import packets
 
-from tests.plugins.vmq_bridge.far import Mosquitto, mosquitto
+from tests.plugins.vmq_bridge.far import Mosquitto, Scripted, mosquitto
 from vmq.testing.process import BrokerProcess
 
 TIMEOUT = 40.0
-SUBSCRIBE = 8
 ROUNDS, MESSAGES, FEW = 3, 80, 20
 
 CONFIG = """
@@ -159,55 +156,6 @@ async def _rounds(folder: Path, far: Mosquitto, qos: int, sessions: str) -> None
             await publish_until_cut(port, topics, qos, 1)
         await collect(far.port, "there", out, qos)
         await collect(broker.tcp[1], "here", back, qos)
-
-
-class Scripted:
-    """A far broker of which a test says each step."""
-
-    def __init__(self) -> None:
-        self.port = 0
-        self._connections: asyncio.Queue[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = (
-            asyncio.Queue()
-        )
-        #: Topics of the PUBLISH packets that came.
-        self.published: list[str] = []
-
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._connections.put_nowait((reader, writer))
-
-    @asynccontextmanager
-    async def serving(self) -> AsyncIterator[None]:
-        server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
-        self.port = server.sockets[0].getsockname()[1]
-        try:
-            yield
-        finally:
-            server.close()
-            while not self._connections.empty():
-                self._connections.get_nowait()[1].transport.abort()
-
-    async def welcome(self, *, knows: bool) -> None:
-        """Takes the next connection; `knows` says session present."""
-        self._reader, self._writer = await self._connections.get()
-        assert (await packets.read_packet(self._reader, 1000)).kind == 1
-        self._writer.write(bytes((0x20, 2, int(knows), 0)))
-
-    def send(self, *data: bytes) -> None:
-        self._writer.write(b"".join(data))
-
-    async def expect(self, kind: int) -> packets.Packet:
-        """The next packet of this kind; subscriptions in between are granted."""
-        while True:
-            packet = await packets.read_packet(self._reader, 1000)
-            if packet.kind == SUBSCRIBE:
-                self.send(b"\x90\x03", packet.body[:2], b"\x02")
-            if packet.kind == packets.PUBLISH:
-                self.published.append(packets.read_publish(packet).topic)
-            if packet.kind == kind:
-                return packet
-
-    def close(self) -> None:
-        self._writer.transport.abort()
 
 
 @pytest.mark.parametrize("sessions", ["alone", "slots"])

@@ -42,7 +42,7 @@ def test_publish(
         dup and qos > 0,
     )
     found = packets.read_publish(asyncio.run(read(raw)))
-    assert found == (topic, payload, qos, retain, packet_id if qos else 0)
+    assert found == (topic, payload, qos, retain, packet_id if qos else 0, dup and qos > 0)
 
 
 @given(TEXT, st.integers(0, 65535), st.booleans(), st.none() | TEXT, st.booleans())

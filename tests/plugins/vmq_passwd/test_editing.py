@@ -36,6 +36,18 @@ def test_a_user_is_deleted_once(path: Path) -> None:
     assert len(editing.read(path)) == 0
 
 
+def test_a_file_that_begins_with_a_byte_order_mark(path: Path) -> None:
+    editing.add(path, "bob", b"1")
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert not editing.add(path, "bob", b"2")
+    stored = editing.read(path).get("bob")
+    assert stored is not None
+    assert stored.verify(b"2")
+    assert not editing.delete(path, "eve")
+    assert editing.delete(path, "bob")
+    assert len(editing.read(path)) == 0
+
+
 def test_deleting_makes_no_file(path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         editing.delete(path, "bob")

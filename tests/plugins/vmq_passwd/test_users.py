@@ -89,5 +89,28 @@ def test_a_last_line_without_line_feed_is_a_line() -> None:
     assert with_user(b"", "a", "a:1") == b"a:1\n"
 
 
+MARK = b"\xef\xbb\xbf"
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_name() -> None:
+    assert with_user(MARK + b"a:1\nb:2\n", "a", None) == MARK + b"b:2\n"
+    assert with_user(MARK + b"a:1\n", "a", "a:3") == MARK + b"a:3\n"
+    assert with_user(MARK + b"a:1\n", "b", "b:2") == MARK + b"a:1\nb:2\n"
+    assert with_user(MARK, "a", "a:1") == MARK + b"a:1\n"
+
+
+def test_a_name_that_begins_with_u_feff_is_not_taken_for_a_mark() -> None:
+    added = with_user(b"", "\ufeffa", f"\ufeffa:{HASH}")
+    assert "\ufeffa" in parse(added, PATH)
+    second = f"b:{HASH}\n\ufeffa:{HASH}\n".encode()
+    assert "\ufeffa" in parse(with_user(second, "b", None), PATH)
+    assert len(parse(with_user(added, "\ufeffa", None), PATH)) == 0
+
+
+def test_who_is_not_there_changes_nothing() -> None:
+    for data in (b"a:1", MARK + b"a:1\n", b""):
+        assert with_user(data, "b", None) == data
+
+
 def test_a_comment_is_no_user() -> None:
     assert with_user(b"#a:1\n", "#a", None) == b"#a:1\n"

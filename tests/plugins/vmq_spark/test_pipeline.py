@@ -43,6 +43,14 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
     assert seen == ["y"]
 
 
+def test_a_byte_order_mark_is_no_part_of_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "x.sql"
+    path.write_bytes(
+        b"\xef\xbb\xbf-- Hot sites.\n--@ messages raw a/#\n--@ table t\nSELECT 1 FROM raw;\n"
+    )
+    assert pipeline.load(path).description == "Hot sites."
+
+
 def test_an_unknown_one_lists_those_there_are() -> None:
     with pytest.raises(PipelineError, match=r"no pipeline 'nope'; there are: sensors, and files"):
         pipeline.find("nope")

@@ -59,6 +59,13 @@ def test_only_the_first_line_of_a_pipe_counts(file: Path, monkeypatch: pytest.Mo
     assert run(monkeypatch, "check", file, "bob", b" two words ") == 0
 
 
+def test_a_byte_order_mark_is_no_part_of_a_password(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run(monkeypatch, "add", file, "bob", b"\xef\xbb\xbfsecret\n") == 0
+    assert run(monkeypatch, "check", file, "bob", b"secret") == 0
+
+
 def test_a_terminal_is_asked_twice(
     file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

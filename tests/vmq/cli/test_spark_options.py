@@ -64,6 +64,8 @@ def test_passwords(tmp_path: Path) -> None:
     path = tmp_path / "secret"
     path.write_bytes("pässword\r\nmore".encode())
     assert password_of(path) == "pässword"
+    path.write_bytes(b"\xef\xbb\xbfsecret\n")  # a byte order mark is no part of it
+    assert password_of(path) == "secret"
     path.write_bytes(b"\xff\n")
     with pytest.raises(CliError, match="no UTF-8"):
         password_of(path)

@@ -45,7 +45,10 @@ def written(folder: Path, content: Any) -> Path:
 
 
 def test_properties_are_columns(tmp_path: Path) -> None:
-    assert columns_of_file(written(tmp_path, SCHEMA)) == COLUMNS
+    path = written(tmp_path, SCHEMA)
+    assert columns_of_file(path) == COLUMNS
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert columns_of_file(path) == COLUMNS
 
 
 @pytest.mark.parametrize(

@@ -133,6 +133,12 @@ def test_a_missing_file_is_an_error(file: Path) -> None:
     assert line == f"{file}: configuration: the file cannot be read: No such file or directory"
 
 
+def test_a_byte_order_mark_is_no_part_of_a_file(file: Path) -> None:
+    file.write_bytes(b'\xef\xbb\xbf[queue]\r\ndrop = "none"\r\n')
+    (line,) = refused(path=file)
+    assert line.startswith(f'{file}: queue.drop = "none": ')
+
+
 def test_a_file_that_is_no_text_is_an_error(file: Path) -> None:
     file.write_bytes(b"\xff\xfe[queue]")
     (line,) = refused(path=file)

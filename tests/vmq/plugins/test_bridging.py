@@ -193,9 +193,11 @@ async def test_a_qos_2_message_that_comes_again_is_not_published_again(start: St
         handle.bridge("b") as session,
         handle.bridge("keeper") as keeper,
     ):
+        assert await session.remembered() == [7, 8]
         await session.publish("a", b"1", qos=2, packet_id=7)
         await session.release(7)
         await session.release(4711)  # nobody knows it
+        assert await session.remembered() == [8]
         await session.publish("a", b"3", qos=2, packet_id=7)
         await session.forget()
         for packet_id in (7, 8):

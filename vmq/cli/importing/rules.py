@@ -211,7 +211,7 @@ def read_text(path: Path) -> str:
         ImportProblem: it cannot be read.
     """
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise ImportProblem(f"{path}: {error.strerror}") from None
     except UnicodeDecodeError:
