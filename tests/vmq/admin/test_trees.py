@@ -31,9 +31,8 @@ async def node(config: Config) -> AsyncIterator[Broker]:
 
 
 async def _set_up(node: Broker) -> None:
-    Peer(node.registry(), "here", clean=False).subscribe(("t", 1))
-    away = Peer(node.registry(), "away", clean=False)
-    away.subscribe(("t", 1))
+    Peer(node.registry(), "here", ("t", 1), clean=False)
+    away = Peer(node.registry(), "away", ("t", 1), clean=False)
     away.leave()
     await node.publish("t", b"x", qos=1, retain=True)
 
