@@ -344,7 +344,7 @@ class Connection(CorkedOutput):
         return WAITING <= self.state <= BUSY
 
     def connection_lost(self, error: Exception | None) -> None:
-        if self.has_rest():
+        if self.state == BUSY or (self.peer_ended and self.has_rest()):
             self.describe()
             self.transport = None
             self.peer_ended = True

@@ -284,8 +284,8 @@ async def test_a_mistake_in_the_bridge_is_told_and_does_not_end_it(
             seen.put_nowait(await read_packet(reader, 1000))
 
     monkeypatch.setattr(Topics, "outgoing", outgoing)
-    async with far_broker(serve) as port, FakeBroker(tmp_path) as broker:
-        await BridgePlugin().start(broker, config(f"mqtt://127.0.0.1:{port}"))
+    async with far_broker(serve) as url, FakeBroker(tmp_path) as broker:
+        await BridgePlugin().start(broker, config(url))
         await heard_line(heard, "bridge far: connected")
         broker.bridges[OURS].deliver(Message("o/1", b"x", 1))
         await heard_line(heard, "bridge far: a mistake in the bridge")
