@@ -115,18 +115,16 @@ class HttpGuard(asyncio.Protocol):
         self.timer = loop.call_later(guards.timeout, self.read_first)
 
     def be_http(self) -> None:
-        """The library takes the connection."""
-        inner = self.inner
+        """The library takes the connection. All calls still come here first: the event loop knows us by our methods."""
         self.begun = None
-        self.data_received = inner.data_received  # type: ignore[method-assign]
-        self.eof_received = inner.eof_received  # type: ignore[method-assign]
-        self.pause_writing = inner.pause_writing  # type: ignore[method-assign]
-        self.resume_writing = inner.resume_writing  # type: ignore[method-assign]
-        inner.connection_made(self.transport)
+        self.inner.connection_made(self.transport)
 
     def data_received(self, data: bytes) -> None:
         """The beginning of the first request: who takes it, and all that follows?"""
-        begun = (self.begun or b"") + data
+        if self.begun is None:
+            self.inner.data_received(data)
+            return
+        begun = self.begun + data
         if len(begun) < _LONGEST and any(each.startswith(begun) for each in _MQTT):
             self.begun = begun
         elif begun.startswith(_MQTT):
@@ -134,6 +132,17 @@ class HttpGuard(asyncio.Protocol):
         else:
             self.be_http()
             self.inner.data_received(begun)
+
+    def eof_received(self) -> bool | None:
+        return self.inner.eof_received() if self.begun is None else None
+
+    def pause_writing(self) -> None:
+        if self.begun is None:
+            self.inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        if self.begun is None:
+            self.inner.resume_writing()
 
     def be_mqtt(self, begun: bytes) -> None:
         """MQTT takes the connection."""

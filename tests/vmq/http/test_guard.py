@@ -4,19 +4,21 @@ import asyncio
 import contextlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.client import HTTPConnection
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+import uvloop
 
 from tests.conftest import BrokerFactory
 from tests.support.streams import connect_tcp
 from tests.support.until import until
 from tests.support.wire import TIMEOUT
 from tests.vmq.cli.program import here
-from vmq.config.options import ListenerOptions
+from vmq.config.options import Config, ListenerOptions
 from vmq.core.context import Counters
 from vmq.http.guard import Guards
 from vmq.testing.process import BrokerProcess
@@ -251,3 +253,73 @@ def test_connections_of_both_kinds_are_limited_together(tmp_path: Path) -> None:
         with connect_tcp(broker.http) as third, contextlib.suppress(ConnectionError):
             assert third.recv(1) == b""
         broker.wait_log("refused listener=web .*max_connections = 2 reached")
+
+
+class Inner(asyncio.Protocol):
+    """What the HTTP library sees of a connection."""
+
+    def __init__(self, calls: list[object]) -> None:
+        self.calls = calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.calls.append("made")
+
+    def data_received(self, data: bytes) -> None:
+        self.calls.append(data)
+
+    def eof_received(self) -> None:
+        self.calls.append("ended")
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.calls.append(error)
+
+
+class NobodyTakes:
+    """A door that is not to be used."""
+
+    connections = 0
+
+    def take_over(self, transport: Any, begun: bytes) -> None:
+        raise AssertionError(begun)
+
+    def configure(self, config: Config) -> None:
+        """Nothing changes."""
+
+
+@pytest.mark.parametrize("make_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_whoever_speaks_http_does_so_to_the_end(
+    make_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    """Whatever begins a later segment: uvloop looks up a protocol's methods once, when a connection begins."""
+    calls: list[object] = []
+    guards = Guards("web", ListenerOptions(url="http://127.0.0.1:0"), Counters())
+    guards.make = lambda: Inner(calls)
+    guards.mqtt = NobodyTakes()
+
+    async def main() -> None:
+        server = await asyncio.get_running_loop().create_server(guards, "127.0.0.1", 0)
+        _, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        for segment in (b"POST / HTTP/1.1", b"GET /mqtt ", b"G"):
+            writer.write(segment)
+            await until(lambda: calls[-1:] == [segment])  # noqa: B023 - it is waited for here
+        writer.close()
+        await until(lambda: calls[-1] is None)
+        assert not guards.present
+        server.close()
+
+    with asyncio.Runner(loop_factory=make_loop) as runner:
+        runner.run(main())
+    assert calls == ["made", b"POST / HTTP/1.1", b"GET /mqtt ", b"G", "ended", None]
+
+
+def test_requests_of_one_connection_are_answered_and_nothing_is_logged(
+    hasty: BrokerProcess,
+) -> None:
+    before = len(hasty.stderr_text())
+    parts = urlsplit(hasty.http)
+    connection = HTTPConnection(parts.hostname or "", parts.port)
+    for _ in range(20):
+        connection.request("GET", "/health/live")
+        assert connection.getresponse().read()
+    connection.close()
+    assert "error" not in hasty.stderr_text()[before:]
