@@ -254,18 +254,21 @@ def hello(connection: RespConnection, argv: list[bytes]) -> bytes:
         return error("NOPROTO unsupported protocol version")
     at = 2
     label = connection.label
+    login: list[bytes] = []
     while at < len(argv):
         option = argv[at].upper()
         if option == b"AUTH" and at + 2 < len(argv):
-            verdict = connection.authenticate(argv, argv[at + 1], argv[at + 2])
-            if verdict != "+":
-                return error(verdict) if verdict else b""
+            login = argv[at + 1 : at + 3]
             at += 3
         elif option == b"SETNAME" and at + 1 < len(argv):
             label = argv[at + 1]
             at += 2
         else:
             return error("ERR syntax error in HELLO")
+    if login:  # the last one counts, as with Redis
+        verdict = connection.authenticate(argv, login[0], login[1])
+        if verdict != "+":
+            return error(verdict) if verdict else b""
     if not connection.is_known:
         return _no_auth()
     connection.label = label[:64]

@@ -193,6 +193,8 @@ class RespConnection(RespUser):
                 self.run(argv, now)
             except JobRefusedError as refusal:
                 self.reply(error(str(refusal)))
+            if self.has_answer:
+                self.take_answer()  # the command had no use for it; the next one is to have none
         self.wake()
 
     def end_pass(self) -> None:
