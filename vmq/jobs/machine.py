@@ -298,7 +298,13 @@ class JobMachine(JobStock):
         return retry
 
     def enqueue(self, job: Job, now: float) -> bool:
-        """Queues a job that a worker has or that is delayed; a dead letter goes back to its queue."""
+        """Queues a job that a worker has or that is delayed; a dead letter goes back to its queue.
+
+        Raises:
+            JobRefusedError: the queue of a dead letter is no more, and cannot be made.
+        """
+        if job.state == ACKED:
+            return False  # it is done: of its body, too, nothing is left
         if job.queue.is_dead:
             self.revive(job, now)
             return True
@@ -387,14 +393,20 @@ class JobMachine(JobStock):
             self.end(oldest)
 
     def revive(self, job: Job, now: float) -> None:
-        """A dead letter goes back to its queue, as if it were new, but in a later generation than all its copies."""
+        """A dead letter goes back to its queue, as if it were new, but in a later generation than all its copies.
+
+        Raises:
+            JobRefusedError: that is no more, and cannot be made.
+        """
+        queue = self.queue(job.queue.name[: -len(DEAD)], now)
         if job.state == QUEUED:
             job.queue.remove(job)
-        name = job.queue.name[: -len(DEAD)]
+        elif self.holders:
+            self.let_go(job)
         job.deliveries, job.nacks, job.repeats = 0, 0, job.generation + 1
         job.reason = ""
         job.note(self.stamp(now) + " revived")
-        self.move(job, self.queue(name, now), now + int(job.ttl), now)
+        self.move(job, queue, now + int(job.ttl), now)
         if job.serial:
             self.log.note(record.REVIVED, job)
 

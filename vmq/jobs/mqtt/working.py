@@ -136,7 +136,7 @@ class MqttWorker(JobHolder):
         self.stop()
         for job_id in list(self.held):
             job = self.machine.jobs.get(job_id)
-            if job is not None:
+            if job is not None and self.machine.holders.get(job_id) is self:
                 self.machine.lose(job, now)
         self.held.clear()
 

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Final
 
 from vmq.jobs.options import AddOptions, check_queue, whole
-from vmq.jobs.queue import Job
+from vmq.jobs.queue import ACKED, Job
 from vmq.jobs.queues import JobRefusedError
 from vmq.jobs.resp.adding import read_options
 from vmq.jobs.resp.cluster import cluster, mending, nodes
@@ -144,10 +144,14 @@ def dequeue(connection: RespConnection, argv: list[bytes]) -> bytes:
 def deljob(connection: RespConnection, argv: list[bytes]) -> bytes:
     """DELJOB id ...: how many are gone."""
     found = _known(connection, argv)
-    for job in found or ():
-        if job.id in connection.machine.jobs:  # not named twice
+    if found is None:
+        return b""
+    gone = 0
+    for job in found:
+        if not job.is_gone and job.state != ACKED:  # nor named twice
             connection.machine.delete(job)
-    return b"" if found is None else number(len({job.id for job in found}))
+            gone += 1
+    return number(gone)
 
 
 def show(connection: RespConnection, argv: list[bytes]) -> bytes:

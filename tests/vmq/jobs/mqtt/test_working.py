@@ -17,6 +17,7 @@ from tests.vmq.sockets import Peer, peer_of
 from vmq.broker import Broker
 from vmq.config.jobs import JobOptions
 from vmq.config.values import Endpoint
+from vmq.jobs.queue import ACTIVE
 
 TCP = 1
 
@@ -164,6 +165,25 @@ async def test_who_unsubscribes_gets_no_more_and_may_acknowledge_what_it_has(
     peer.send(mqtt.puback_packet(found.packet_id))
     await until(lambda: machine(broker).counts.acknowledged == 1)
     assert await redis.execute_command("QLEN", "mail") == 1
+
+
+async def test_who_had_a_dead_letter_that_went_back_takes_it_from_nobody(tmp_path: Path) -> None:
+    config = config_of(tmp_path, jobs={"*": JobOptions(max_deliveries=1)})
+    async with Broker(config) as broker, client_of(broker) as redis, peer_of(broker, TCP) as other:
+        letters = [await redis.execute_command("ADDJOB", "mail", body, 0) for body in "ab"]
+        for _ in letters:
+            [[_, job_id, _]] = await redis.execute_command("GETJOB", "FROM", "mail")
+            await redis.execute_command("NACK", job_id)
+        async with peer_of(broker, TCP) as peer:
+            await working(peer, "$jobs/mail!dead")
+            assert (await job_of(peer)).body[-1:] == b"a"
+            await working(other, "$jobs/mail", client_id="other")
+            assert await redis.execute_command("ENQUEUE", letters[0]) == 1
+            assert (await job_of(other)).body[-1:] == b"a"
+            assert (await job_of(peer)).body[-1:] == b"b"  # it has none any more, and gets the next
+        await until(lambda: machine(broker).counts.lost == 1)
+        job = machine(broker).jobs[letters[0]]
+        assert (job.state, job.queue.name, job.deliveries) == (ACTIVE, b"mail", 1)
 
 
 @pytest.mark.parametrize(
