@@ -133,7 +133,7 @@ class MqttJobs(JobsPort):
         workers = self.workers.setdefault(queue, {})
         before = workers.get(topic_filter)
         if before is not None:
-            before.stop()
+            worker.follow(before)
         workers[topic_filter] = worker
         worker.ask()
 
