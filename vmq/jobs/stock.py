@@ -27,6 +27,8 @@ ONE_HOST: Final = (
 NO_HOSTS: Final = "NOREPL Not enough reachable nodes for the requested replication level"
 #: The longest time to live and delay: some 136 years.
 LONGEST: Final = 0xFFFF_FFFF
+#: In the place of a limit: it was looked at already whether there is room.
+_ADMITTED: Final = -2
 
 
 class JobStock(JobQueues):
@@ -159,7 +161,8 @@ class JobStock(JobQueues):
             return known
         limit: i64 = rules.maxlen if maxlen < 0 else maxlen
         if queue.paused_in or (limit and queue.depth >= limit) or self.memory >= self.max_memory:
-            self.refuse(queue, limit)
+            if maxlen != _ADMITTED:
+                self.refuse(queue, limit)
         if ttl < 0:
             ttl = rules.ttl
         if retry < 0:
@@ -292,9 +295,11 @@ class JobStock(JobQueues):
             limit: i64 = each.rules.maxlen if maxlen < 0 else maxlen
             if each.paused_in or (limit and each.depth >= limit) or self.memory >= self.max_memory:
                 self.refuse(each, limit)
+        # All of them now, also if one takes what was left of the memory: they have one body.
+        room = _ADMITTED
         ttl, retry, delay, priority, replicate = how
         first = self.add_one(
-            queues[0], body, now, ttl, retry, delay, priority, 0, key, replicate, job_id
+            queues[0], body, now, ttl, retry, delay, priority, room, key, replicate, job_id
         )
         others = (
             key if key and self.sharing.asks_for(key) else b""
@@ -302,7 +307,17 @@ class JobStock(JobQueues):
         for place in range(1, len(queues)):
             other = derived(first.id, names[place])
             self.add_one(
-                queues[place], body, now, ttl, retry, delay, priority, 0, others, replicate, other
+                queues[place],
+                body,
+                now,
+                ttl,
+                retry,
+                delay,
+                priority,
+                room,
+                others,
+                replicate,
+                other,
             )
         return first
 
