@@ -319,6 +319,13 @@ class JobMachine(JobStock):
             self.log.note(record.RETURNED, job)
         return True
 
+    def give_back(self, job: Job, now: float) -> None:
+        """A worker got a job and did not look at it: it is queued again where it was, and was not delivered."""
+        job.deliveries -= 1
+        self.come_back(job, now)
+        if job.serial:
+            self.log.note(record.GIVEN_BACK, job)
+
     def dequeue(self, job: Job, now: float) -> bool:
         """Sets a queued job aside until it is queued again; whether it was queued."""
         if job.state != QUEUED:
