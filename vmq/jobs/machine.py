@@ -26,7 +26,6 @@ from vmq.jobs.queue import (
     JobWaiter,
 )
 from vmq.jobs.queues import JOB_BYTES, JobKey, JobRefusedError, key_name
-from vmq.jobs.rules import OFF
 from vmq.jobs.sharing_port import RemoteWaiter
 from vmq.jobs.stock import JobStock
 
@@ -345,35 +344,6 @@ class JobMachine(JobStock):
             self.timers.set(job, min(now + retry, job.expires), now)
         else:
             self.put(job, now, True)
-
-    def bring(self, job: Job, due: float, now: float) -> bool:
-        """Takes a job that was taken out of another broker, with all that happened to it; whether it is new here.
-
-        Args:
-            job: with everything but state and deadlines; `expires` by this clock.
-            due: until then it is delayed.
-            now: by this clock.
-
-        Raises:
-            JobRefusedError: there is no memory.
-        """
-        if self.find(job.id) is not None:
-            return False
-        if self.memory >= self.max_memory:
-            self.refuse(job.queue, 0)
-        self.jobs[job.id] = job
-        self.is_in_order = False
-        job.queue.jobs += 1
-        self.counts.added += 1
-        self.memory += JOB_BYTES + job.size
-        if due > now:
-            job.is_delayed = True
-            self.timers.set(job, due, now)
-        else:
-            self.put(job, now, True)
-        if job.queue.rules.persistence != OFF:
-            self.log.note(record.ADDED, job)
-        return True
 
     # Dead letters
 

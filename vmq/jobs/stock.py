@@ -12,7 +12,7 @@ from mypy_extensions import i64
 from vmq.jobs import record
 from vmq.jobs.ids import JobIds, derived
 from vmq.jobs.paging.pager import JobPager
-from vmq.jobs.queue import ACTIVE, WAITING, Job, JobCopies, JobHolder, JobQueue
+from vmq.jobs.queue import ACTIVE, DEAD, WAITING, Job, JobCopies, JobHolder, JobQueue
 from vmq.jobs.queues import JOB_BYTES, JobKey, JobQueues, JobRefusedError, key_name, window_of
 from vmq.jobs.record import JobRecord
 from vmq.jobs.rules import OFF, JobRules
@@ -340,6 +340,44 @@ class JobStock(JobQueues):
         if rules.persistence != OFF:
             self.log.note(record.ADDED, job)
         return job
+
+    def bring(self, job: Job, due: float, now: float) -> bool:
+        """Takes a job that was taken out of another broker, with all that happened to it; whether it is new here.
+
+        Args:
+            job: with everything but state and deadlines; `expires` by this clock.
+            due: until then it is delayed.
+            now: by this clock.
+
+        Raises:
+            JobRefusedError: there is no memory.
+        """
+        if self.find(job.id) is not None:
+            return False
+        if self.memory >= self.max_memory:
+            self.refuse(job.queue, 0)
+        self.jobs[job.id] = job
+        self.is_in_order = False
+        job.queue.jobs += 1
+        self.counts.added += 1
+        self.memory += JOB_BYTES + job.size
+        if job.key:
+            self.bring_key(job, now)
+        if due > now:
+            job.is_delayed = True
+            self.timers.set(job, due, now)
+        else:
+            self.put(job, now, True)
+        if job.queue.rules.persistence != OFF:
+            self.log.note(record.ADDED, job)
+        return True
+
+    def bring_key(self, job: Job, now: float) -> None:
+        """The key of a job that was added elsewhere keeps others out for what is left of its window."""
+        until = self.pager.key_until(job)
+        name = key_name(job.queue.name.removesuffix(DEAD), job.key)
+        if until > now and self.find_key(name, now) is None:
+            self.remember_key(job, until, now)
 
     def next_created(self, now: float) -> i64:
         """When a job is added; no two have the same time."""
