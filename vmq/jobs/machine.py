@@ -365,7 +365,8 @@ class JobMachine(JobStock):
         if job.serial:
             self.log.note(record.BURIED, job)
         if rules.dead_maxlen and dead.depth > rules.dead_maxlen:
-            oldest = dead.oldest(1)[0]
+            oldest = self.eldest(dead)
+            assert oldest is not None
             self.counts.dead_dropped += 1
             self.end(oldest)
 

@@ -379,6 +379,15 @@ class JobStock(JobQueues):
         if until > now and self.find_key(name, now) is None:
             self.remember_key(job, until, now)
 
+    def eldest(self, queue: JobQueue) -> Job | None:
+        """The job of a queue that was added first, whatever its priority."""
+        found: Job | None = None
+        for lane in queue.lanes:
+            job = lane.first()
+            if job is not None and (found is None or job.created < found.created):
+                found = job
+        return found
+
     def next_created(self, now: float) -> i64:
         """When a job is added; no two have the same time."""
         created: i64 = self.wall + int(now * 1e9)

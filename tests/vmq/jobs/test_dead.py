@@ -95,3 +95,13 @@ async def test_an_operator_is_told_why_none_goes_back(broker: Broker, redis: Any
     assert show_queue(broker, "mail!dead", "").depth == 1
     jobs.max_queues = 2
     assert (await retry(broker, "mail", "", "")).jobs == 1
+
+
+def test_the_oldest_goes_where_there_is_no_room_whatever_its_priority() -> None:
+    house = House(dead_maxlen=2)
+    for number, priority in enumerate((0, 0, 9, 5), 1):
+        house.add(b"%d" % number, priority=priority, ttl=number)
+        house.now += 0.001
+    house.passes(5)
+    assert [job.body for job in house.queue(b"q!dead").oldest(9)] == [b"3", b"4"]
+    assert house.machine.counts.dead_dropped == 2
