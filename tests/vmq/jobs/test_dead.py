@@ -89,9 +89,9 @@ async def test_an_operator_is_told_why_none_goes_back(broker: Broker, redis: Any
     jobs.bury(jobs.jobs[job_id], "a test", now)
     jobs.drop_idle(now + 400)
     jobs.max_queues = 1
-    for names in (("", job_id.decode()), ("mail", "")):
+    for queue, one in (("", job_id.decode()), ("mail", "")):
         with pytest.raises(RefusedError, match="too many queues"):
-            await retry(broker, *names, "")
+            await retry(broker, queue, one, "")
     assert show_queue(broker, "mail!dead", "").depth == 1
     jobs.max_queues = 2
     assert (await retry(broker, "mail", "", "")).jobs == 1

@@ -103,6 +103,7 @@ def _known(connection: RespConnection, argv: list[bytes], action: str = TAKE) ->
     if not connection.may_touch(argv, action):
         return None
     prefix = connection.door.prefix
+    connection.work += len(argv)  # an id is as much work as a command
     found = [connection.machine.find(each) for each in argv[1:]]
     return [each for each in found if each is not None and each.queue.name.startswith(prefix)]
 

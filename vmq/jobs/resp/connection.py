@@ -476,6 +476,8 @@ class RespConnection(RespUser):
                 found += 1
             elif is_on and self.may_take_all():
                 machine.sharing.acknowledge_unknown(argv[at])  # another node may have it
+        if count > _ARGUMENTS:
+            self.work += count  # an id is as much work as a command
         self.reply(b":1\r\n" if found == 1 else number(found))
 
     def is_here(self, job_id: bytes) -> bool:
