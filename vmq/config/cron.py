@@ -5,6 +5,7 @@
 daylight saving leaves out is that at which it ends; one that comes twice is the first of both.
 """
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from typing import Final
@@ -44,6 +45,7 @@ _FIELDS: Final[tuple[tuple[str, int, int, dict[str, int]], ...]] = (
 #: Days in which some 29th of February comes, also across 2100.
 _FARTHEST: Final = 366 * 9
 _MINUTE: Final = timedelta(minutes=1)
+_DAY: Final = timedelta(days=1)
 
 
 class CronError(ValueError):
@@ -67,7 +69,8 @@ class Cron:
                 f"{text!r} has {len(words)} fields; accepted: minute hour day month weekday"
             )
         found = [_numbers(word.lower(), *field) for word, field in zip(words, _FIELDS, strict=True)]
-        self._minutes, self._hours, self._days, self._months, weekdays = found
+        minutes, hours, self._days, self._months, weekdays = found
+        self._minutes, self._hours = sorted(minutes), sorted(hours)
         self._weekdays = {each % 7 for each in weekdays}
         self._either = not words[2].startswith("*") and not words[4].startswith("*")
         if not any(
@@ -82,10 +85,23 @@ class Cron:
         is_weekday = day.isoweekday() % 7 in self._weekdays
         return is_day or is_weekday if self._either else is_day and is_weekday
 
-    def _times_of(self, day: date) -> Iterator[datetime]:
-        for hour in sorted(self._hours):
-            for minute in sorted(self._minutes):
-                yield datetime(day.year, day.month, day.day, hour, minute)  # noqa: DTZ001 - local
+    def _times_from(self, local: datetime) -> Iterator[datetime]:
+        """Those of its day, from a local time on."""
+        hours, minutes = self._hours, self._minutes
+        for at in range(bisect_left(hours, local.hour), len(hours)):
+            hour = hours[at]
+            first = bisect_left(minutes, local.minute) if hour == local.hour else 0
+            for minute in minutes[first:]:
+                yield local.replace(hour=hour, minute=minute)
+
+    def _times_until(self, local: datetime) -> Iterator[datetime]:
+        """Those of its day, back from a local time."""
+        hours, minutes = self._hours, self._minutes
+        for at in reversed(range(bisect_right(hours, local.hour))):
+            hour = hours[at]
+            end = bisect_right(minutes, local.minute) if hour == local.hour else len(minutes)
+            for minute in reversed(minutes[:end]):
+                yield local.replace(hour=hour, minute=minute)
 
     def matches(self, local: datetime) -> bool:
         """Whether a local time is one of them."""
@@ -97,18 +113,44 @@ class Cron:
 
     def next_after(self, moment: float, zone: tzinfo) -> float:
         """The first time later than a moment; both in seconds since 1970."""
-        start = datetime.fromtimestamp(moment, UTC).astimezone(zone).replace(tzinfo=None)
-        day = start.date()
-        # A day earlier: what daylight saving moves may lie there.
-        day -= timedelta(days=1)
+        # No earlier local time is a later moment: one that is left out, or comes twice, is told as early as can be.
+        local = _local(moment, zone).replace(second=0, microsecond=0, fold=0)
         for _ in range(_FARTHEST + 2):
-            if self._is_on(day):
-                for naive in self._times_of(day):
+            if self._is_on(local.date()):
+                for naive in self._times_from(local):
                     found = _instant(naive, zone)
                     if found > moment:
                         return found
-            day += timedelta(days=1)
+            local = local.replace(hour=0, minute=0) + _DAY
         raise CronError("no such time comes")  # what __init__ has ruled out
+
+    def last_until(self, moment: float, least: float, zone: tzinfo) -> float | None:
+        """The last time that is no later than a moment; None if it is no later than the least one, either."""
+        local = _local(moment, zone)
+        if (
+            local.fold
+        ):  # it is here for the second time: what comes behind it by the clock was before
+            first = local.replace(tzinfo=zone, fold=0).utcoffset()
+            second = local.replace(tzinfo=zone).utcoffset()
+            assert first is not None
+            assert second is not None
+            local += first - second
+        local = local.replace(second=0, microsecond=0, fold=0)
+        first_day = _local(least, zone).date() - _DAY
+        for _ in range(_FARTHEST + 2):
+            if local.date() < first_day:
+                break
+            if self._is_on(local.date()):
+                for naive in self._times_until(local):
+                    found = _instant(naive, zone)
+                    if found <= moment:
+                        return found if found > least else None
+            local = local.replace(hour=23, minute=59) - _DAY
+        return None
+
+
+def _local(moment: float, zone: tzinfo) -> datetime:
+    return datetime.fromtimestamp(moment, UTC).astimezone(zone).replace(tzinfo=None)
 
 
 def _instant(naive: datetime, zone: tzinfo) -> float:

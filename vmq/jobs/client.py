@@ -19,6 +19,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import AsyncIterator, Iterator
+from math import ceil
 from types import TracebackType
 from typing import Any, Final, Generic, TypeVar
 from urllib.parse import unquote, urlsplit
@@ -81,6 +82,11 @@ def getting(queues: tuple[str, ...], count: int, wait: int) -> bytes:
         raise ValueError("no queue to take from")
     how: list[str | int] = ["TIMEOUT", wait] if wait else ["NOHANG"]
     return command("GETJOB", *how, "COUNT", count, "WITHCOUNTERS", "FROM", *queues)
+
+
+def waiting(left: float) -> int:
+    """Milliseconds that a GETJOB waits of so many seconds: a part of one as a whole one, as it asks for no less."""
+    return max(0, ceil(min(left * 1000, _WAIT)))
 
 
 C = TypeVar("C")
@@ -235,7 +241,7 @@ class JobClient:
         """Takes up to `count` jobs of queues, from left to right; waits so many seconds for one, None: for ever."""
         left = float("inf") if timeout is None else timeout
         while True:
-            wait = int(min(left * 1000, _WAIT))
+            wait = waiting(left)
             found = self._ask(getting(queues, count, wait), wait / 1000)
             left -= wait / 1000
             if found or left <= 0:
@@ -332,7 +338,7 @@ class AsyncJobClient:
         """Takes jobs, as `JobClient.get` does."""
         left = float("inf") if timeout is None else timeout
         while True:
-            wait = int(min(left * 1000, _WAIT))
+            wait = waiting(left)
             found = await self._ask(getting(queues, count, wait), wait / 1000)
             left -= wait / 1000
             if found or left <= 0:

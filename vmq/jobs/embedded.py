@@ -51,6 +51,7 @@ class TakenJob:
         self.queue = job.queue.name.decode("utf-8", "surrogateescape")
         self.body = body
         self.deliveries = int(job.deliveries)
+        self._given = job.queue, *counters(job)
 
     async def ack(self) -> None:
         """It is done, and will not be given again; returns when that is as safe as the queue's rules say.
@@ -64,6 +65,17 @@ class TakenJob:
             service.machine.sharing.acknowledge_unknown(job_id)
         self._taking.release(self.id)
         await service.safe()
+
+    def give_back(self, now: float) -> None:
+        """Nobody looked at it: it goes back to where it was, unless its RETRY was over or others saw to it."""
+        from vmq.jobs.queue import ACTIVE
+
+        machine = self._taking.service.machine
+        job = machine.jobs.get(self.id.encode())
+        if job is None or job.state != ACTIVE or self._given != (job.queue, *counters(job)):
+            return
+        if job.copies is None or not job.copies.is_away:
+            machine.give_back(job, now)
 
     async def nack(self) -> None:
         """It could not be done: given again, at once or after the queue's back-off.
@@ -94,6 +106,11 @@ class TakenJob:
             return service.machine.working(job, service.core.clock())
         except JobRefusedError as refusal:
             raise ValueError(str(refusal)) from None
+
+
+def counters(job: Job) -> tuple[int, int]:
+    """Of what no two times are alike that a job is given out of a queue."""
+    return int(job.deliveries), job.generation
 
 
 class _Taking:
@@ -167,9 +184,7 @@ class _Taking:
             self.waiter = None
         now = service.core.clock()
         while self.ready:
-            job = service.machine.jobs.get(self.ready.popleft().id.encode())
-            if job is not None:
-                service.machine.enqueue(job, now)
+            self.ready.popleft().give_back(now)
         service.takings.discard(self)
         service.commit.end_pass(now)
 

@@ -26,7 +26,6 @@ from vmq.jobs.queue import (
     JobWaiter,
 )
 from vmq.jobs.queues import JOB_BYTES, JobKey, JobRefusedError, key_name
-from vmq.jobs.rules import OFF
 from vmq.jobs.sharing_port import RemoteWaiter
 from vmq.jobs.stock import JobStock
 
@@ -298,7 +297,13 @@ class JobMachine(JobStock):
         return retry
 
     def enqueue(self, job: Job, now: float) -> bool:
-        """Queues a job that a worker has or that is delayed; a dead letter goes back to its queue."""
+        """Queues a job that a worker has or that is delayed; a dead letter goes back to its queue.
+
+        Raises:
+            JobRefusedError: the queue of a dead letter is no more, and cannot be made.
+        """
+        if job.state == ACKED:
+            return False  # it is done: of its body, too, nothing is left
         if job.queue.is_dead:
             self.revive(job, now)
             return True
@@ -312,6 +317,13 @@ class JobMachine(JobStock):
         if job.serial:
             self.log.note(record.RETURNED, job)
         return True
+
+    def give_back(self, job: Job, now: float) -> None:
+        """A worker got a job and did not look at it: it is queued again where it was, and was not delivered."""
+        job.deliveries -= 1
+        self.come_back(job, now)
+        if job.serial:
+            self.log.note(record.GIVEN_BACK, job)
 
     def dequeue(self, job: Job, now: float) -> bool:
         """Sets a queued job aside until it is queued again; whether it was queued."""
@@ -333,35 +345,6 @@ class JobMachine(JobStock):
         else:
             self.put(job, now, True)
 
-    def bring(self, job: Job, due: float, now: float) -> bool:
-        """Takes a job that was taken out of another broker, with all that happened to it; whether it is new here.
-
-        Args:
-            job: with everything but state and deadlines; `expires` by this clock.
-            due: until then it is delayed.
-            now: by this clock.
-
-        Raises:
-            JobRefusedError: there is no memory.
-        """
-        if self.find(job.id) is not None:
-            return False
-        if self.memory >= self.max_memory:
-            self.refuse(job.queue, 0)
-        self.jobs[job.id] = job
-        self.is_in_order = False
-        job.queue.jobs += 1
-        self.counts.added += 1
-        self.memory += JOB_BYTES + job.size
-        if due > now:
-            job.is_delayed = True
-            self.timers.set(job, due, now)
-        else:
-            self.put(job, now, True)
-        if job.queue.rules.persistence != OFF:
-            self.log.note(record.ADDED, job)
-        return True
-
     # Dead letters
 
     def bury(self, job: Job, reason: str, now: float) -> None:
@@ -382,19 +365,26 @@ class JobMachine(JobStock):
         if job.serial:
             self.log.note(record.BURIED, job)
         if rules.dead_maxlen and dead.depth > rules.dead_maxlen:
-            oldest = dead.oldest(1)[0]
+            oldest = self.eldest(dead)
+            assert oldest is not None
             self.counts.dead_dropped += 1
             self.end(oldest)
 
     def revive(self, job: Job, now: float) -> None:
-        """A dead letter goes back to its queue, as if it were new, but in a later generation than all its copies."""
+        """A dead letter goes back to its queue, as if it were new, but in a later generation than all its copies.
+
+        Raises:
+            JobRefusedError: that is no more, and cannot be made.
+        """
+        queue = self.queue(job.queue.name[: -len(DEAD)], now)
         if job.state == QUEUED:
             job.queue.remove(job)
-        name = job.queue.name[: -len(DEAD)]
+        elif self.holders:
+            self.let_go(job)
         job.deliveries, job.nacks, job.repeats = 0, 0, job.generation + 1
         job.reason = ""
         job.note(self.stamp(now) + " revived")
-        self.move(job, self.queue(name, now), now + int(job.ttl), now)
+        self.move(job, queue, now + int(job.ttl), now)
         if job.serial:
             self.log.note(record.REVIVED, job)
 

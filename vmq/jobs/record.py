@@ -25,6 +25,8 @@ ADDED_ALIKE: Final = 11
 SHARED_ALIKE: Final = 13
 #: In an index: the body of the next job lies there, which stands where a job's number does.
 PLACED: Final = 12
+#: Whoever it was given to did not look at it: it is queued again, and was not delivered.
+GIVEN_BACK: Final = 14
 
 
 class JobRecord:

@@ -27,8 +27,12 @@ log = logging.getLogger("vmq.jobs")
 
 #: Seconds between two looks at the clock at most: it may be set.
 LONGEST: Final = 30.0
-#: Missed times of one schedule that are made up for.
+#: Missed times of one schedule that are made up for; so many of all in one look: others have turns in between.
 _MOST_MISSED: Final = 1000
+_SLICE: Final = 100
+#: Seconds until a job that is refused is tried again; doubled each time, up to the last.
+_FIRST_PAUSE: Final = 1.0
+_LAST_PAUSE: Final = 60.0
 #: Seconds after which a time counts as missed.
 _LATE: Final = 60.0
 #: Seconds that each node waits longer than the one before it, and all of them after a start.
@@ -47,27 +51,72 @@ class CronSchedule:
         self.last = last
         #: The last one that is known to have its job, since the start.
         self.fired = 0.0
+        #: Its next time, and the one that it is next to.
+        self._next: tuple[float, float] | None = None
+        #: While missed times are added by and by: behind which one they are not too many.
+        self._made_up_for = 0.0
+        #: Why its job was refused last, when it is tried again, and how long that is put off.
+        self.refusal = ""
+        self.again = 0.0
+        self.pause = 0.0
 
-    def due(self, now: float) -> tuple[list[float], float]:
-        """Its times up to now that get a job, the oldest first, and the last of all of them."""
-        oldest = now - self.options.misfire_window
-        tick = self.cron.next_after(max(self.last, oldest - 1), self.zone)
-        found: list[float] = []
-        while tick <= now:
-            found.append(tick)
-            if len(found) > _MOST_MISSED:
-                del found[0]
-            tick = self.cron.next_after(tick, self.zone)
-        last = found[-1] if found else self.last
+    def due(self, now: float, most: int) -> tuple[list[float], float]:
+        """Its times up to now that get a job, the oldest first, so many of them; and the last of all of them."""
+        last = None if self.next() > now else self.cron.last_until(now, self.last, self.zone)
+        if last is None:
+            return [], self.last
+        least = max(self.last, now - self.options.misfire_window - 1)
         if self.options.misfire != "all":
-            found = found[-1:]
-        if self.options.misfire == "skip":
-            found = [each for each in found if now - each <= _LATE]
+            is_over = last <= least or (self.options.misfire == "skip" and now - last > _LATE)
+            return [] if is_over else [last], last
+        found = self._from(max(least, self._made_up_for), now, most)
+        if len(found) == most and not self._made_up_for:
+            self._made_up_for = self._bound(least, last)
+            found = self._from(self._made_up_for, now, most)
+        if len(found) < most:
+            self._made_up_for = 0.0
         return found, last
+
+    def _from(self, tick: float, now: float, most: int) -> list[float]:
+        found: list[float] = []
+        while len(found) < most and (tick := self.cron.next_after(tick, self.zone)) <= now:
+            found.append(tick)
+        return found
+
+    def _bound(self, least: float, last: float) -> float:
+        """The time behind which those that were missed are not too many."""
+        for _ in range(_MOST_MISSED):
+            before = self.cron.last_until(last - 1, least, self.zone)
+            if before is None:
+                return least
+            last = before
+        return last
 
     def next(self) -> float:
         """Its next time, in seconds since 1970."""
-        return self.cron.next_after(self.last, self.zone)
+        if self._next is None or self._next[0] != self.last:
+            self._next = self.last, self.cron.next_after(self.last, self.zone)
+        return self._next[1]
+
+    def is_put_off(self, now: float) -> bool:
+        """Whether its job was refused a short while ago; not by a clock that was set back meanwhile."""
+        return 0 < self.again - now <= self.pause
+
+    def put_off(self, reason: str, now: float) -> None:
+        """Its job is refused: it is tried again by and by, and said once."""
+        if reason != self.refusal:
+            log.warning("schedule %s: %s", self.name, reason)
+        self.refusal = reason
+        self.pause = min(max(_FIRST_PAUSE, 2 * self.pause), _LAST_PAUSE)
+        self.again = now + self.pause
+        self._made_up_for = 0.0
+
+    def goes_on(self) -> None:
+        """Its job is there."""
+        if self.refusal:
+            log.info("schedule %s: its job is added again", self.name)
+        self.refusal = ""
+        self.again = self.pause = 0.0
 
 
 class Schedules:
@@ -133,17 +182,26 @@ class Schedules:
         now = self.core.wall_clock()
         changed, self.has_news = self.has_news, False
         soonest = now + LONGEST
+        left = _SLICE
         for schedule in self.all:
-            ticks, last = schedule.due(now)
+            if schedule.is_put_off(now):
+                soonest = min(soonest, schedule.again)
+                continue
+            if left <= 0:
+                soonest = min(soonest, schedule.next())
+                continue
+            ticks, last = schedule.due(now, left)
             wait = self._wait(schedule, last, now)
             if wait > 0:
                 soonest = min(soonest, now + wait)
                 continue
-            if all(self._add(schedule, tick) for tick in ticks) and last != schedule.last:
-                schedule.last = schedule.fired = last
-                self.tell(schedule.name, last)
+            left -= max(len(ticks), int(last != schedule.last))
+            done = self._add_all(schedule, ticks, last, now)
+            if done != schedule.last:
+                schedule.last = schedule.fired = done
+                self.tell(schedule.name, done)
                 changed = True
-            soonest = min(soonest, schedule.next())
+            soonest = min(soonest, max(schedule.next(), schedule.again))
         if changed:
             self.commit.end_pass(self.commit.clock())
             try:
@@ -151,6 +209,21 @@ class Schedules:
             except OSError as error:
                 log.error("the last times of schedules cannot be kept: %s", error)
         return min(max(soonest - now, 0.05), LONGEST)
+
+    def _add_all(
+        self, schedule: CronSchedule, ticks: list[float], last: float, now: float
+    ) -> float:
+        """Adds the jobs of some times; up to which time all have theirs."""
+        done = schedule.last
+        for tick in ticks:
+            refusal = self._add(schedule, tick)
+            if refusal:
+                schedule.put_off(refusal, now)
+                return done
+            schedule.goes_on()
+            done = tick
+        # Without any, those that were missed are over.
+        return done if ticks else last
 
     def _wait(self, schedule: CronSchedule, last: float, now: float) -> float:
         """Seconds that others have to see to the last of the times that are due."""
@@ -171,10 +244,11 @@ class Schedules:
         for schedule in self.all:
             if schedule.name == name and schedule.last < tick <= self.core.wall_clock() + LONGEST:
                 schedule.last = schedule.fired = tick
+                schedule.goes_on()
                 self.has_news = True
 
-    def _add(self, schedule: CronSchedule, tick: float) -> bool:
-        """Adds the job of a tick; False: it is tried again."""
+    def _add(self, schedule: CronSchedule, tick: float) -> str:
+        """Adds the job of a tick; why it is refused, if it is."""
         options = schedule.options
         machine, now = self.commit.machine, self.commit.clock()
         prefix = options.mountpoint.encode() + b"\0" if options.mountpoint else b""
@@ -186,7 +260,7 @@ class Schedules:
             job_id = named(key + queue.name, ttl, retry > 0)
             if machine.find(job_id) is not None:
                 machine.counts.deduplicated += 1
-                return True
+                return ""
             machine.add(
                 queue,
                 options.body.encode(),
@@ -200,6 +274,5 @@ class Schedules:
                 job_id=job_id,
             )
         except JobRefusedError as refusal:
-            log.warning("schedule %s: %s", schedule.name, refusal)
-            return False
-        return True
+            return str(refusal)
+        return ""

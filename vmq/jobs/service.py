@@ -419,6 +419,7 @@ class JobService:
         if self._ticker is not None:
             self._ticker.cancel()
         self.mqtt.delayed.stop()
+        self.mqtt.publishing.settling.stop()
         await self._all_synced()
         self.commit.end_pass(self.core.clock())
         await self._all_synced()

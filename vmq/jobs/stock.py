@@ -12,7 +12,7 @@ from mypy_extensions import i64
 from vmq.jobs import record
 from vmq.jobs.ids import JobIds, derived
 from vmq.jobs.paging.pager import JobPager
-from vmq.jobs.queue import ACTIVE, WAITING, Job, JobCopies, JobHolder, JobQueue
+from vmq.jobs.queue import ACTIVE, DEAD, WAITING, Job, JobCopies, JobHolder, JobQueue
 from vmq.jobs.queues import JOB_BYTES, JobKey, JobQueues, JobRefusedError, key_name, window_of
 from vmq.jobs.record import JobRecord
 from vmq.jobs.rules import OFF, JobRules
@@ -27,6 +27,8 @@ ONE_HOST: Final = (
 NO_HOSTS: Final = "NOREPL Not enough reachable nodes for the requested replication level"
 #: The longest time to live and delay: some 136 years.
 LONGEST: Final = 0xFFFF_FFFF
+#: In the place of a limit: it was looked at already whether there is room.
+_ADMITTED: Final = -2
 
 
 class JobStock(JobQueues):
@@ -159,7 +161,8 @@ class JobStock(JobQueues):
             return known
         limit: i64 = rules.maxlen if maxlen < 0 else maxlen
         if queue.paused_in or (limit and queue.depth >= limit) or self.memory >= self.max_memory:
-            self.refuse(queue, limit)
+            if maxlen != _ADMITTED:
+                self.refuse(queue, limit)
         if ttl < 0:
             ttl = rules.ttl
         if retry < 0:
@@ -292,9 +295,11 @@ class JobStock(JobQueues):
             limit: i64 = each.rules.maxlen if maxlen < 0 else maxlen
             if each.paused_in or (limit and each.depth >= limit) or self.memory >= self.max_memory:
                 self.refuse(each, limit)
+        # All of them now, also if one takes what was left of the memory: they have one body.
+        room = _ADMITTED
         ttl, retry, delay, priority, replicate = how
         first = self.add_one(
-            queues[0], body, now, ttl, retry, delay, priority, 0, key, replicate, job_id
+            queues[0], body, now, ttl, retry, delay, priority, room, key, replicate, job_id
         )
         others = (
             key if key and self.sharing.asks_for(key) else b""
@@ -302,7 +307,17 @@ class JobStock(JobQueues):
         for place in range(1, len(queues)):
             other = derived(first.id, names[place])
             self.add_one(
-                queues[place], body, now, ttl, retry, delay, priority, 0, others, replicate, other
+                queues[place],
+                body,
+                now,
+                ttl,
+                retry,
+                delay,
+                priority,
+                room,
+                others,
+                replicate,
+                other,
             )
         return first
 
@@ -325,6 +340,53 @@ class JobStock(JobQueues):
         if rules.persistence != OFF:
             self.log.note(record.ADDED, job)
         return job
+
+    def bring(self, job: Job, due: float, now: float) -> bool:
+        """Takes a job that was taken out of another broker, with all that happened to it; whether it is new here.
+
+        Args:
+            job: with everything but state and deadlines; `expires` by this clock.
+            due: until then it is delayed.
+            now: by this clock.
+
+        Raises:
+            JobRefusedError: there is no memory.
+        """
+        if self.find(job.id) is not None:
+            return False
+        if self.memory >= self.max_memory:
+            self.refuse(job.queue, 0)
+        self.jobs[job.id] = job
+        self.is_in_order = False
+        job.queue.jobs += 1
+        self.counts.added += 1
+        self.memory += JOB_BYTES + job.size
+        if job.key:
+            self.bring_key(job, now)
+        if due > now:
+            job.is_delayed = True
+            self.timers.set(job, due, now)
+        else:
+            self.put(job, now, True)
+        if job.queue.rules.persistence != OFF:
+            self.log.note(record.ADDED, job)
+        return True
+
+    def bring_key(self, job: Job, now: float) -> None:
+        """The key of a job that was added elsewhere keeps others out for what is left of its window."""
+        until = self.pager.key_until(job)
+        name = key_name(job.queue.name.removesuffix(DEAD), job.key)
+        if until > now and self.find_key(name, now) is None:
+            self.remember_key(job, until, now)
+
+    def eldest(self, queue: JobQueue) -> Job | None:
+        """The job of a queue that was added first, whatever its priority."""
+        found: Job | None = None
+        for lane in queue.lanes:
+            job = lane.first()
+            if job is not None and (found is None or job.created < found.created):
+                found = job
+        return found
 
     def next_created(self, now: float) -> i64:
         """When a job is added; no two have the same time."""

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vmq.config.cron import Cron, CronError
+from vmq.config.cron import _instant as instant
 
 ZAGREB = ZoneInfo("Europe/Zagreb")
 
@@ -89,6 +90,76 @@ def test_the_next_time_is_the_next_minute_that_matches(
             return
         assert not cron.matches(minute)
         minute += timedelta(minutes=1)
+
+
+def walked(cron: Cron, moment: float, zone: ZoneInfo) -> float:
+    """The first time later than a moment, by a walk through all minutes from the day before on."""
+    local = datetime.fromtimestamp(moment, zone).replace(tzinfo=None)
+    naive = local.replace(hour=0, minute=0, second=0, microsecond=0, fold=0) - timedelta(days=1)
+    while not cron.matches(naive) or instant(naive, zone) <= moment:
+        naive += timedelta(minutes=1)
+    return instant(naive, zone)
+
+
+#: Where clocks change by an hour, by half of one, at midnight, twice a year around a month, and once left out a day.
+ZONES = ["Europe/Zagreb", "Australia/Lord_Howe", "Asia/Beirut", "Africa/Casablanca", "Pacific/Apia"]
+
+
+def changes(zone: ZoneInfo) -> list[float]:
+    """When its clocks changed, by the hour."""
+    hours = [1_293_840_000.0 + 3600 * each for each in range(24 * 365 * 3)]  # from 2011 on
+    offsets = [datetime.fromtimestamp(each, zone).utcoffset() for each in hours]
+    return [hours[at] for at in range(1, len(hours)) if offsets[at] != offsets[at - 1]]
+
+
+CHANGES = [(name, each) for name in ZONES for each in changes(ZoneInfo(name))]
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.sampled_from(CHANGES),
+    st.floats(-90_000, 90_000) | st.integers(-180, 180).map(lambda each: each * 60.0),
+    st.sampled_from(["* * * * *", "*/7 * * * *", "30 2 * * *", "0,59 0-4 * * *", "15 */5 * * *"]),
+    st.sampled_from([60, 3600, 7200]),
+)
+def test_where_clocks_change_it_is_what_a_walk_through_all_minutes_finds(
+    change: tuple[str, float], later: float, text: str, window: int
+) -> None:
+    name, moment = change
+    moment += later
+    zone, cron = ZoneInfo(name), Cron(text)
+    assert cron.next_after(moment, zone) == walked(cron, moment, zone)
+    last, tick = None, cron.next_after(moment - window, zone)
+    while tick <= moment:
+        last, tick = tick, cron.next_after(tick, zone)
+    assert cron.last_until(moment, moment - window, zone) == last
+
+
+def test_a_time_is_found_without_a_look_at_those_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some milliseconds a look, for each minute that a broker was off, are a minute in which it does nothing else."""
+    looked: list[datetime] = []
+
+    def counted(naive: datetime, zone: ZoneInfo) -> float:
+        looked.append(naive)
+        return instant(naive, zone)
+
+    monkeypatch.setattr("vmq.config.cron._instant", counted)
+    moment = datetime(2026, 3, 10, 23, 58, 30, tzinfo=ZAGREB).timestamp()
+    cron = Cron("* * * * *")
+    assert cron.next_after(moment, ZAGREB) == moment + 30
+    assert cron.last_until(moment, moment - 86_400, ZAGREB) == moment - 30
+    assert len(looked) <= 4
+
+
+def test_the_last_one_may_be_none() -> None:
+    moment = datetime(2026, 3, 10, 12, tzinfo=UTC).timestamp()
+    assert Cron("0 12 * * *").last_until(moment, moment - 1, UTC) == moment
+    assert Cron("0 12 * * *").last_until(moment, moment, UTC) is None
+    assert Cron("0 13 * * *").last_until(moment, moment - 3600, UTC) is None
+    assert (
+        Cron("0 0 29 feb *").last_until(moment, 0, UTC)
+        == datetime(2024, 2, 29, tzinfo=UTC).timestamp()
+    )
 
 
 @pytest.mark.parametrize(

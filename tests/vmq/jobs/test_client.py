@@ -3,12 +3,14 @@
 import asyncio
 import ssl
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.vmq.jobs.serving import PlainGuard, config_of, machine, port_of
 from vmq.broker import Broker
 from vmq.jobs import JobError, connect
+from vmq.jobs.client import AsyncJobClient, JobClient
 from vmq.testing.authority import Authority
 
 
@@ -66,6 +68,38 @@ async def test_jobs_of_a_task(broker: Broker) -> None:
         (taken,) = await jobs.get("mail", count=5)
         assert await taken.working() == 300
         assert await taken.nack()
+
+
+class Patient(JobClient):
+    """Gets nothing, and remembers how long it waited for that."""
+
+    def __init__(self) -> None:
+        self.waits: list[float] = []
+
+    def _ask(self, data: bytes, wait: float = 0.0) -> Any:
+        self.waits.append(wait)
+        assert len(self.waits) < 10, "it asks without an end"
+        return None
+
+
+class AsyncPatient(AsyncJobClient):
+    def __init__(self) -> None:
+        self.waits: list[float] = []
+
+    async def _ask(self, data: bytes, wait: float = 0.0) -> Any:
+        self.waits.append(wait)
+        assert len(self.waits) < 10, "it asks without an end"
+        return None
+
+
+@pytest.mark.parametrize("seconds", [-1, 0, 0.0001, 0.5, 1 / 3, 0.57, 2.0004, 20.0000001, 50.03])
+async def test_who_waits_for_nothing_asks_no_more_when_the_time_is_over(seconds: float) -> None:
+    client, other = Patient(), AsyncPatient()
+    assert client.get("none", timeout=seconds) == []
+    assert await other.get("none", timeout=seconds) == []
+    for waits in (client.waits, other.waits):
+        assert max(0, seconds) <= sum(waits) < max(0, seconds) + 0.002
+        assert all(waits) or seconds <= 0  # none that does not wait
 
 
 async def test_a_lost_connection_is_told(broker: Broker) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -9,6 +10,7 @@ from tests.support.until import until
 from tests.vmq.jobs.serving import client_of, config_of
 from vmq.broker import Broker
 from vmq.config.jobs import JobOptions
+from vmq.jobs.queue import ACTIVE
 
 
 async def test_what_is_added_is_taken_and_done_once(tmp_path: Path) -> None:
@@ -44,6 +46,53 @@ async def test_no_more_are_under_way_than_there_are_workers(broker: Broker) -> N
     # What it was given and did not look at is there for others.
     await until(lambda: machine.queues[b"q"].depth == 3)
     assert machine.queues[b"q"].waiters is None
+
+
+@pytest.mark.parametrize("persistence", ["os", "off"])
+async def test_what_nobody_looked_at_is_where_it_was_and_was_not_delivered(
+    tmp_path: Path, persistence: Literal["os", "off"]
+) -> None:
+    options = JobOptions(max_deliveries=2, persistence=persistence)
+    config = config_of(tmp_path, jobs={"*": options})
+    async with Broker(config) as broker:
+        for number in range(4):
+            await broker.jobs.add("mail", b"%d" % number)
+        for _ in range(3):  # oftener than `max_deliveries`
+            async with broker.jobs.taking("mail", workers=4) as jobs:
+                pass
+        async with broker.jobs.taking("mail", workers=4) as jobs:
+            first = await anext(jobs)
+            assert (first.body, first.deliveries) == (b"0", 1)
+        machine = broker.jobs.open().machine
+        left = machine.queues[b"mail"].oldest(9)
+        assert [(job.body, job.deliveries, job.repeats) for job in left] == [
+            *((b"1", 0, 0), (b"2", 0, 0), (b"3", 0, 0))
+        ]
+        for job in left:
+            machine.bury(job, "a test", 1.0)
+        async with broker.jobs.taking("mail!dead", workers=4) as jobs:
+            assert (await anext(jobs)).body == b"1"
+        assert machine.queues[b"mail"].depth == 0
+        assert [job.body for job in machine.queues[b"mail!dead"].oldest(9)] == [b"2", b"3"]
+    if persistence == "off":
+        return
+    async with Broker(config) as broker:
+        found = broker.jobs.open().machine.queues[b"mail!dead"].oldest(9)
+        assert [(int(job.deliveries), int(job.repeats)) for job in found] == [(0, 0), (0, 0)]
+
+
+async def test_what_others_have_by_now_stays_theirs(broker: Broker) -> None:
+    """Its RETRY was over before the block that had it came to it."""
+    await broker.jobs.add("q", b"x")
+    await broker.jobs.add("q", b"y")
+    service = broker.jobs.open()
+    now = service.core.clock()
+    async with broker.jobs.taking("q", workers=2) as jobs:
+        await anext(jobs)
+        job = next(each for each in service.machine.jobs.values() if each.body == b"y")
+        service.machine.come_again(job, now)
+        assert service.machine.take(job.queue, now) is job
+    assert (job.state, job.deliveries) == (ACTIVE, 2)
 
 
 async def test_a_worker_ends_with_the_broker(tmp_path: Path) -> None:

@@ -83,6 +83,18 @@ def test_a_nack_gives_it_back_at_once_or_after_the_back_off(house: House) -> Non
     assert taken(house) is job
 
 
+@pytest.mark.parametrize("key", [b"", b"k"])
+def test_what_is_left_of_the_memory_is_enough_for_all_groups_or_for_none(key: bytes) -> None:
+    machine = machine_of(lambda name: rules(groups=[] if b"@" in name else [b"mail", b"audit"]))
+    queue, *queues = [machine.queue(each, 0.0) for each in (b"q", b"q@mail", b"q@audit")]
+    machine.max_memory = machine.memory + 1
+    machine.add(queue, bytes(200), 0.0, key=key)
+    assert [each.depth for each in queues] == [1, 1]
+    with pytest.raises(JobRefusedError, match="OOM"):
+        machine.add(queue, bytes(200), 0.0)
+    assert [each.depth for each in queues] == [1, 1]
+
+
 def test_what_is_delivered_too_often_is_a_dead_letter_and_may_come_back_to_life() -> None:
     house = House(max_deliveries=3)
     job = house.add(b"poison", retry=1)

@@ -10,6 +10,8 @@ import pytest
 from redis.asyncio import Redis
 from redis.exceptions import AuthenticationError, NoPermissionError
 from redis.exceptions import ConnectionError as Lost
+from vmq_hooks import Refuse, hook
+from vmq_hooks.types import Message, Subscription
 
 from tests.support.until import until
 from tests.vmq.jobs.serving import (
@@ -19,6 +21,7 @@ from tests.vmq.jobs.serving import (
     SlowGuard,
     client_of,
     config_of,
+    machine,
     port_of,
     raw,
 )
@@ -145,3 +148,88 @@ async def test_tls_and_a_proxy_before_it(tmp_path: Path) -> None:
         assert reply.startswith(b"+OK\r\n+D-")
         assert b"addr=203.0.113.7:4711" in reply
         writer.close()
+
+
+class HeldGuard(SlowGuard):
+    """Answers about queues when the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__(True)
+        self.may_answer = asyncio.Event()
+
+    @hook
+    async def auth_on_publish(self, message: Message) -> Any:
+        self.asked.append("add " + message.topic)
+        await self.may_answer.wait()
+        return True if message.topic.startswith("$jobs/mail") else Refuse("no")
+
+    @hook
+    async def auth_on_subscribe(self, subscriptions: list[Subscription]) -> Any:
+        self.asked.append(" ".join(f"{each.action} {each.topic_filter}" for each in subscriptions))
+        await self.may_answer.wait()
+        wrong = [each for each in subscriptions if not each.topic_filter.startswith("$jobs/mail")]
+        return Refuse("no") if wrong else True
+
+
+@pytest.mark.parametrize(
+    ("command", "queue", "following", "asked", "reply"),
+    [
+        (b"ACKJOB", b"mail", b"GETJOB NOHANG FROM secret", "take $jobs/secret", b"-NOPERM "),
+        (b"SHOW", b"mail", b"ADDJOB secret forged 0", "add $jobs/secret", b"-NOPERM "),
+        (b"NACK", b"secret", b"GETJOB NOHANG FROM mail", "take $jobs/mail", b"*-1\r\n"),
+        (b"DELJOB", b"secret", b"ADDJOB mail x 0", "add $jobs/mail", b"+D-"),
+    ],
+)
+async def test_a_verdict_is_one_on_what_was_asked(
+    tmp_path: Path, command: bytes, queue: bytes, following: bytes, asked: str, reply: bytes
+) -> None:
+    """The job is done by somebody else while a plugin thinks about its queue: nothing is done with the verdict."""
+    guard = HeldGuard()
+    async with Broker(config_of(tmp_path), plugins={"guard": guard}) as broker:
+        jobs = machine(broker)
+        job = jobs.add(jobs.queue(queue, 1.0), b"x", 1.0)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port_of(broker))
+        words = [b"AUTH worker secret", command + b" " + job.id, following, b"QUIT", b""]
+        writer.write(b"\r\n".join(words))
+        await until(lambda: guard.asked)
+        jobs.acknowledge(job.id)
+        guard.may_answer.set()
+        async with asyncio.timeout(30):
+            found = await reader.read()
+        nothing = b"*-1\r\n" if command == b"SHOW" else b":0\r\n"
+        assert found.startswith(b"+OK\r\n" + nothing + reply)
+        assert guard.asked[1:] == [asked]
+        writer.close()
+
+
+async def test_a_verdict_on_one_queue_is_none_on_that_to_which_the_job_went(tmp_path: Path) -> None:
+    guard = HeldGuard()
+    async with Broker(config_of(tmp_path), plugins={"guard": guard}) as broker:
+        jobs = machine(broker)
+        job = jobs.add(jobs.queue(b"mail", 1.0), b"x", 1.0)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port_of(broker))
+        writer.write(b"AUTH worker secret\r\nENQUEUE " + job.id + b"\r\nQUIT\r\n")
+        await until(lambda: guard.asked)
+        jobs.bury(job, "expired", 1.0)
+        guard.may_answer.set()
+        async with asyncio.timeout(30):
+            assert await reader.read() == b"+OK\r\n:1\r\n+OK\r\n"
+        assert guard.asked == ["take $jobs/mail", "take $jobs/mail!dead"]
+        writer.close()
+
+
+async def test_the_last_auth_of_a_hello_counts(tmp_path: Path) -> None:
+    """Each would else be asked about anew, without an end, as a verdict on one is none on the other."""
+    for guard in (PlainGuard(False), SlowGuard(True)):
+        async with Broker(config_of(tmp_path), plugins={"guard": guard}) as broker:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port_of(broker))
+            writer.write(
+                b"HELLO 2 AUTH worker secret AUTH worker guess\r\nPING\r\n"
+                b"HELLO 2 AUTH worker guess AUTH worker secret\r\nPING\r\nQUIT\r\n"
+            )
+            async with asyncio.timeout(30):
+                found = await reader.read()
+            assert found.startswith(b"-WRONGPASS ")
+            assert b"-NOAUTH " in found
+            assert found.endswith(b"+PONG\r\n+OK\r\n")
+            writer.close()

@@ -1,6 +1,7 @@
 """Jobs by the clock: once a tick, also after a restart; what was missed; a queue that is paused."""
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,87 @@ async def test_what_was_missed(tmp_path: Path, misfire: str, count: int) -> None
         assert look(broker, NOW) == count  # those of one hour
         assert look(broker, NOW + 30) == count
         assert look(broker, NOW + 100) == count + 1
+
+
+async def test_those_of_a_day_come_by_and_by_the_last_thousand_of_them(tmp_path: Path) -> None:
+    config = scheduled(tmp_path, cron="* * * * *", misfire="all", misfire_window=86_400)
+    async with Broker(config) as broker:
+        begins_at(broker, NOW - 86_400)
+        counts = [look(broker, NOW) for _ in range(12)]
+        assert [later - before for before, later in pairwise([0, *counts])] == [100] * 10 + [0] * 2
+        (schedule,) = broker.jobs.open().schedules.all
+        assert (schedule.last, schedule.next()) == (NOW - 20, NOW + 40)
+        first = next(iter(machine(broker).jobs.values()))
+        assert first.key == b"\0cron %d five" % (NOW - 20 - 999 * 60)
+        assert look(broker, NOW + 40) == 1001
+
+
+async def test_many_schedules_have_their_turns(tmp_path: Path) -> None:
+    options = ScheduleOptions(cron="*/5 * * * *", queue="tick")
+    config = msgspec.structs.replace(
+        config_of(tmp_path), schedules={f"s{number}": options for number in range(250)}
+    )
+    async with Broker(config) as broker:
+        begins_at(broker, NOW)
+        assert [look(broker, NOW + 100) for _ in range(4)] == [100, 200, 250, 250]
+
+
+@pytest.mark.parametrize("misfire", ["skip", "once", "all"])
+async def test_what_was_missed_too_long_ago_is_over(tmp_path: Path, misfire: str) -> None:
+    async with Broker(scheduled(tmp_path, cron="0 3 * * *", misfire=misfire)) as broker:
+        begins_at(broker, NOW - 86_400)
+        service = broker.jobs.open()
+        assert look(broker, NOW) == 0
+        assert service.schedules.look() == 30, "it is not looked at again and again"
+        (schedule,) = service.schedules.all
+        assert schedule.next() > NOW
+
+
+async def test_what_is_refused_is_tried_less_and_less_often_and_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Broker(scheduled(tmp_path)) as broker:
+        caplog.set_level("INFO")
+        begins_at(broker, NOW)
+        service = broker.jobs.open()
+        now = NOW + 100
+        service.core.wall_clock = lambda: now
+        queue = service.machine.queue(b"tick", 0.0)
+        service.machine.pause(queue, True, False)
+        waits = []
+        for _ in range(12):
+            waits.append(service.schedules.look())
+            now += waits[-1]
+        # Of a minute it is looked at the clock in the middle, too.
+        assert waits == [1, 2, 4, 8, 16, 30, 2, 30, 30, 30, 30, 30]
+        assert service.machine.counts.refused == 9
+        assert caplog.text.count("schedule five") == 1
+        queue.rules.maxlen, queue.paused_in = 1, False
+        service.machine.add(queue, b"x", service.core.clock())
+        for _ in range(4):
+            now += service.schedules.look()
+        assert [
+            each.message.partition(": ")[2][:6] for each in caplog.records if "five" in each.message
+        ] == [*("PAUSED", "MAXLEN")]
+        queue.rules.maxlen = 0
+        for _ in range(4):
+            now += service.schedules.look()
+        assert queue.depth == 2
+        assert caplog.text.count("schedule five") == 3
+        assert service.schedules.look() > 1
+
+
+async def test_times_that_have_their_job_are_done_though_a_later_one_is_refused(
+    tmp_path: Path,
+) -> None:
+    """A paused queue is one for longer than a key is remembered, at times."""
+    async with Broker(scheduled(tmp_path, misfire="all")) as broker:
+        begins_at(broker, NOW - 1800)
+        queue = machine(broker).queue(b"tick", 0.0)
+        queue.rules.maxlen = 2
+        assert look(broker, NOW) == 2
+        (schedule,) = broker.jobs.open().schedules.all
+        assert schedule.last == schedule.fired == NOW - 1800 + 400
 
 
 async def test_a_paused_queue_gets_its_job_later(tmp_path: Path) -> None:

@@ -170,14 +170,16 @@ def _find_queue(broker: "BrokerView", queue: str, mountpoint: str) -> "JobQueue"
     return found
 
 
-def find_job(broker: "BrokerView", job_id: str) -> "Job":
-    """A job by its id.
+def find_job(broker: "BrokerView", job_id: str, *, is_undone: bool = False) -> "Job":
+    """A job by its id, or one of which more is left than that it is done.
 
     Raises:
         NotFoundError: there is none of this id.
     """
+    from vmq.jobs.queue import ACKED
+
     found = _service(broker).machine.find(job_id.encode("utf-8", "surrogateescape"))
-    if found is None:
+    if found is None or (is_undone and found.state == ACKED):
         raise NotFoundError(f"there is no job {job_id!r}: it was done, or never here")
     return found
 
@@ -435,20 +437,25 @@ async def retry(broker: "BrokerView", queue: str, job_id: str, mountpoint: str) 
     Raises:
         AdminError: neither queue nor id is given, or both are.
         NotFoundError: there is no such job or queue.
+        RefusedError: the queue of dead letters is no more, and cannot be made.
     """
     if bool(queue) == bool(job_id):
         raise AdminError("one of queue and id is needed")
+    from vmq.jobs.queues import JobRefusedError
+
     service = _service(broker)
     now = service.core.clock()
     done = 0
-    if job_id:
-        done = int(service.machine.enqueue(find_job(broker, job_id), now))
-    else:
-        dead = _find_queue(broker, queue.removesuffix("!dead") + "!dead", mountpoint)
-        while jobs := dead.oldest(_STEP):
-            for job in jobs:
-                done += int(service.machine.enqueue(job, now))
-            await _safe(service)
+    try:
+        if job_id:
+            done = int(service.machine.enqueue(find_job(broker, job_id, is_undone=True), now))
+        else:
+            dead = _find_queue(broker, queue.removesuffix("!dead") + "!dead", mountpoint)
+            while jobs := dead.oldest(_STEP):
+                done += sum(service.machine.enqueue(job, now) for job in jobs)
+                await _safe(service)
+    except JobRefusedError as refusal:
+        raise RefusedError(str(refusal)) from None
     await _safe(service)
     return JobsChanged(done)
 
@@ -460,7 +467,7 @@ async def delete(broker: "BrokerView", job_id: str) -> JobsChanged:
         NotFoundError: there is no such job.
     """
     service = _service(broker)
-    service.machine.delete(find_job(broker, job_id))
+    service.machine.delete(find_job(broker, job_id, is_undone=True))
     await _safe(service)
     return JobsChanged(1)
 

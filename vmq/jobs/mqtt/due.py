@@ -19,8 +19,9 @@ from vmq.core.source import Source
 from vmq.core.stream_feed import feed_streams
 from vmq.jobs.calls import CallWaiter
 from vmq.jobs.commit import JobCommit
+from vmq.jobs.mqtt.asked import Asked
 from vmq.jobs.mqtt.delayed import QUEUE, Kept, decode
-from vmq.jobs.mqtt.publishing import LATER, Asked, MqttPublishing, prefix_of
+from vmq.jobs.mqtt.publishing import LATER, MqttPublishing, prefix_of
 from vmq.jobs.queue import Job
 from vmq.jobs.queues import JobRefusedError
 from vmq.mqtt.message import Message

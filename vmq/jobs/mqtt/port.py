@@ -10,8 +10,9 @@ from vmq.core.ports import JobsPort
 from vmq.core.queue import Queue
 from vmq.durable import Waiter
 from vmq.jobs.commit import JobCommit
+from vmq.jobs.mqtt.asked import Asked
 from vmq.jobs.mqtt.due import DelayedMessages
-from vmq.jobs.mqtt.publishing import Asked, MqttPublishing, prefix_of, tell_error
+from vmq.jobs.mqtt.publishing import MqttPublishing, prefix_of, tell_error
 from vmq.jobs.mqtt.working import (
     AUTOMATIC,
     MOST_PREFETCHED,
@@ -133,7 +134,7 @@ class MqttJobs(JobsPort):
         workers = self.workers.setdefault(queue, {})
         before = workers.get(topic_filter)
         if before is not None:
-            before.stop()
+            worker.follow(before)
         workers[topic_filter] = worker
         worker.ask()
 

@@ -21,10 +21,11 @@ from vmq.core.hook_sites import AcceptedUntil, Answer, Pending
 from vmq.core.registry import Registry
 from vmq.core.trie import Route
 from vmq.jobs.commit import JobCommit
-from vmq.jobs.ids import is_job_id
+from vmq.jobs.mqtt.asked import Asked
 from vmq.jobs.mqtt.copied import acknowledge_when_copied
 from vmq.jobs.mqtt.delayed import QUEUE, Kept
 from vmq.jobs.mqtt.received import has_come, received_key, remembering
+from vmq.jobs.mqtt.settling import JobSettling
 from vmq.jobs.options import AddOptions, check_queue, options_from
 from vmq.jobs.queue import Job
 from vmq.jobs.queues import JobRefusedError
@@ -55,28 +56,6 @@ LATER: Final = frozenset({"PAUSED", "MAXLEN", "OOM", "NOREPL", "IOERR"})
 _RETRY: Final = 30
 #: Topics that are remembered, taken apart.
 _KEPT: Final = 1024
-#: Ids of one PUBLISH.
-_MOST_IDS: Final = 10_000
-
-
-class Asked:
-    """One PUBLISH to jobs."""
-
-    def __init__(self, topic: JobTopic, message: Message, packet_id: int) -> None:
-        self.topic = topic
-        self.message = message
-        self.packet_id = packet_id
-        #: What is wrong with its topic; "" if nothing.
-        self.flaw = ""
-        #: When it has waited long enough, by the core's clock; 0: it does not wait.
-        self.deadline = 0.0
-        #: The queue of jobs, with the mountpoint in front.
-        self.name = b""
-        #: What becomes the job: the payload, or more. How it is added; None: as the topic says.
-        self.body = message.payload
-        self.options: AddOptions | None = None
-        #: The topic as plugins see it.
-        self.seen = topic.canonical()
 
 
 class MqttPublishing:
@@ -94,6 +73,7 @@ class MqttPublishing:
         self.machine = commit.machine
         self.max_job_size = max_job_size
         self.topics: dict[str, JobTopic] = {}
+        self.settling = JobSettling(commit, self.acknowledge, self.tell)
         #: Those who wait, and what for.
         self.waiting: dict[Pending, tuple[Asked, str]] = {}
 
@@ -196,7 +176,7 @@ class MqttPublishing:
     def ask_to_take(self, client: Any, asked: Asked) -> None:
         hook = client.hooks.auth_on_subscribe
         if hook is None:
-            self.settle(client, asked)
+            self.settling.settle(client, asked)
             return
         wanted = [Subscription(asked.topic.canonical(), 1, "take")]
         answer = client.ask(
@@ -216,7 +196,7 @@ class MqttPublishing:
         if isinstance(answer, Refuse):
             client.refuse_publish(topic, answer, asked.message.qos, asked.packet_id)
         else:
-            self.settle(client, asked)
+            self.settling.settle(client, asked)
 
     # Adding
 
@@ -373,47 +353,6 @@ class MqttPublishing:
         text = 'refused client=%s queue="%s" reason="%s" id=%s'
         log.info(text, client.client_id, queue[:200], reason, job_id.decode("latin-1"))
         tell_error(client.registry, queue, client.client_id, reason, job_id)
-
-    # Ids
-
-    def settle(self, client: Any, asked: Asked) -> None:
-        """Job ids, one a line: done, given up, or still worked at. Those that are unknown here need nothing."""
-        message, verb = asked.message, asked.topic.verb
-        if message.qos == 2 and not client.remember(
-            Route(message.topic, asked.topic.canonical()), asked.packet_id
-        ):
-            self.acknowledge(client, asked)
-            return
-        now = self.commit.clock()
-        lines = message.payload.split(b"\n", _MOST_IDS)[:_MOST_IDS]
-        for line in filter(None, map(bytes.strip, lines)):
-            try:
-                self.settle_one(verb, line, asked.name, now)
-            except JobRefusedError as refusal:
-                self.tell(client, asked, str(refusal), line[:40])
-        self.acknowledge(client, asked)
-
-    def settle_one(self, verb: str, job_id: bytes, name: bytes, now: float) -> None:
-        """One id.
-
-        Raises:
-            JobRefusedError: it is none, or its worker may not go on.
-        """
-        if not is_job_id(job_id):
-            raise JobRefusedError("BADID Invalid Job ID format.")
-        machine = self.machine
-        job = machine.find(job_id)
-        if job is None and verb == "ack":
-            machine.sharing.acknowledge_unknown(job_id, name)
-        elif job is None or job.queue.name != name:
-            if verb == "working":
-                raise JobRefusedError("NOJOB Job not known in this queue.")
-        elif verb == "ack":
-            machine.acknowledge(job_id)
-        elif verb == "nack":
-            machine.nack(job, now)
-        else:
-            machine.working(job, now)
 
     # Packet ids and wills
 

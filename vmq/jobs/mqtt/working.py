@@ -114,7 +114,7 @@ class MqttWorker(JobHolder):
 
     def keeps(self, job: Job, now: float) -> bool:
         taken = self.held.get(job.id)
-        if taken is None or self.is_over or not self.lives or not self.client.online:
+        if taken is None or not self.lives or not self.client.online:
             return False
         return now - taken < job.queue.rules.max_run
 
@@ -123,6 +123,15 @@ class MqttWorker(JobHolder):
         self.ask()
 
     # The end
+
+    def follow(self, before: "MqttWorker") -> None:
+        """Comes after a worker with the same filter, and has what that had: the connection has it still."""
+        before.stop()
+        for job_id, taken in before.held.items():
+            if self.machine.holders.get(job_id) is before:
+                self.machine.holders[job_id] = self
+                self.held[job_id] = taken
+        before.held.clear()
 
     def stop(self) -> None:
         """Takes no more; what it has it may still acknowledge."""
@@ -136,7 +145,7 @@ class MqttWorker(JobHolder):
         self.stop()
         for job_id in list(self.held):
             job = self.machine.jobs.get(job_id)
-            if job is not None:
+            if job is not None and self.machine.holders.get(job_id) is self:
                 self.machine.lose(job, now)
         self.held.clear()
 

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Final
 
 from vmq.jobs.options import AddOptions, check_queue, whole
-from vmq.jobs.queue import Job
+from vmq.jobs.queue import ACKED, Job
 from vmq.jobs.queues import JobRefusedError
 from vmq.jobs.resp.adding import read_options
 from vmq.jobs.resp.cluster import cluster, mending, nodes
@@ -103,6 +103,7 @@ def _known(connection: RespConnection, argv: list[bytes], action: str = TAKE) ->
     if not connection.may_touch(argv, action):
         return None
     prefix = connection.door.prefix
+    connection.work += len(argv)  # an id is as much work as a command
     found = [connection.machine.find(each) for each in argv[1:]]
     return [each for each in found if each is not None and each.queue.name.startswith(prefix)]
 
@@ -144,10 +145,14 @@ def dequeue(connection: RespConnection, argv: list[bytes]) -> bytes:
 def deljob(connection: RespConnection, argv: list[bytes]) -> bytes:
     """DELJOB id ...: how many are gone."""
     found = _known(connection, argv)
-    for job in found or ():
-        if job.id in connection.machine.jobs:  # not named twice
+    if found is None:
+        return b""
+    gone = 0
+    for job in found:
+        if not job.is_gone and job.state != ACKED:  # nor named twice
             connection.machine.delete(job)
-    return b"" if found is None else number(len({job.id for job in found}))
+            gone += 1
+    return number(gone)
 
 
 def show(connection: RespConnection, argv: list[bytes]) -> bytes:
@@ -254,18 +259,21 @@ def hello(connection: RespConnection, argv: list[bytes]) -> bytes:
         return error("NOPROTO unsupported protocol version")
     at = 2
     label = connection.label
+    login: list[bytes] = []
     while at < len(argv):
         option = argv[at].upper()
         if option == b"AUTH" and at + 2 < len(argv):
-            verdict = connection.authenticate(argv, argv[at + 1], argv[at + 2])
-            if verdict != "+":
-                return error(verdict) if verdict else b""
+            login = argv[at + 1 : at + 3]
             at += 3
         elif option == b"SETNAME" and at + 1 < len(argv):
             label = argv[at + 1]
             at += 2
         else:
             return error("ERR syntax error in HELLO")
+    if login:  # the last one counts, as with Redis
+        verdict = connection.authenticate(argv, login[0], login[1])
+        if verdict != "+":
+            return error(verdict) if verdict else b""
     if not connection.is_known:
         return _no_auth()
     connection.label = label[:64]

@@ -193,6 +193,8 @@ class RespConnection(RespUser):
                 self.run(argv, now)
             except JobRefusedError as refusal:
                 self.reply(error(str(refusal)))
+            if self.has_answer:
+                self.take_answer()  # the command had no use for it; the next one is to have none
         self.wake()
 
     def end_pass(self) -> None:
@@ -474,6 +476,8 @@ class RespConnection(RespUser):
                 found += 1
             elif is_on and self.may_take_all():
                 machine.sharing.acknowledge_unknown(argv[at])  # another node may have it
+        if count > _ARGUMENTS:
+            self.work += count  # an id is as much work as a command
         self.reply(b":1\r\n" if found == 1 else number(found))
 
     def is_here(self, job_id: bytes) -> bool:

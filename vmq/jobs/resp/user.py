@@ -31,6 +31,7 @@ PATIENCE: Final = 30.0
 ADD: Final = "add"
 TAKE: Final = "take"
 INSPECT: Final = "inspect"
+AUTHENTICATE: Final = "authenticate"
 #: What is answered, too, while the node has no place in its cluster: clients find out why, operators mend it.
 WHILE_SHUT: Final = frozenset(
     b"AUTH HELLO QUIT PING ECHO SELECT CLIENT COMMAND INFO CONFIG CLUSTER SHUTDOWN".split()
@@ -72,6 +73,8 @@ class RespUser(JobOutput):
         self.asked: list[bytes] | None = None
         self.answer: Answer = None
         self.has_answer = False
+        #: What the verdict is about. Jobs may have moved until it comes: for anything else it is no answer.
+        self.question: object = None
 
     def wake(self) -> None:
         """Has the commands that came go on in the next turn of the event loop."""
@@ -161,7 +164,8 @@ class RespUser(JobOutput):
     def authenticate(self, argv: list[bytes], user: bytes, password: bytes) -> str:
         """Asks who somebody is: "+", the error, or nothing yet (the command is done anew, then)."""
         hook = self.door.hooks.auth_on_register
-        if self.has_answer:
+        question = (AUTHENTICATE, user, password)
+        if self.is_answered(question):
             answer = self.take_answer()
         elif hook is None:
             if self.door.is_open():
@@ -175,7 +179,7 @@ class RespUser(JobOutput):
             self.username = name
             answer = hook(self.seen_peer(), self.identity_of(name), name, password, True)
             if isinstance(answer, Pending):
-                self.suspend(argv, answer)
+                self.suspend(argv, answer, question)
                 return ""
         if isinstance(answer, Refuse):
             self.username = None
@@ -198,10 +202,11 @@ class RespUser(JobOutput):
         """Who a client is to plugins: no MQTT client has this id."""
         return SubscriberId("resp:" + (user or ""), self.door.mountpoint)
 
-    def suspend(self, argv: list[bytes], pending: Pending) -> None:
-        """A verdict is still to come; the command is done anew with it."""
+    def suspend(self, argv: list[bytes], pending: Pending, question: object) -> None:
+        """A verdict on something is still to come; the command is done anew with it."""
         self.asked = argv
         self.pending = pending
+        self.question = question
         pending.then = self.on_answer
 
     def on_answer(self, answer: Answer) -> None:
@@ -210,9 +215,17 @@ class RespUser(JobOutput):
         self.has_answer = True
         self.wake()
 
+    def is_answered(self, question: object) -> bool:
+        """Whether the verdict that came is one on this; any other is of no use any more."""
+        if self.has_answer and self.question != question:
+            self.take_answer()
+        return self.has_answer
+
     def take_answer(self) -> Answer:
+        """The verdict, which counts once; also that of a command which ended without a use for it."""
         answer = self.answer
         self.answer = None
+        self.question = None
         self.has_answer = False
         return answer
 
@@ -220,7 +233,8 @@ class RespUser(JobOutput):
 
     def may_add(self, argv: list[bytes], queue: bytes) -> bool:
         """Whether it may add to a queue; if not, it was told so, or the verdict is still to come."""
-        if self.has_answer:
+        question = (ADD, queue)
+        if self.is_answered(question):
             answer = self.take_answer()
         else:
             hook = self.door.hooks.auth_on_publish
@@ -228,7 +242,7 @@ class RespUser(JobOutput):
             message = Message(topic_of(queue), argv[2], 1, False, ADD)
             answer = hook(self.username, self.identity_of(self.username), message)
             if isinstance(answer, Pending):
-                self.suspend(argv, answer)
+                self.suspend(argv, answer, question)
                 return False
         return self.is_granted(answer, ADD, queue)
 
@@ -256,7 +270,8 @@ class RespUser(JobOutput):
         return self.decide(argv, wanted, b" ".join(queues[:5]))
 
     def decide(self, argv: list[bytes], wanted: list[Subscription], queues: bytes) -> bool:
-        if self.has_answer:
+        question = tuple(wanted)
+        if self.is_answered(question):
             answer = self.take_answer()
         else:
             hook = self.door.hooks.auth_on_subscribe
@@ -264,7 +279,7 @@ class RespUser(JobOutput):
                 return True
             answer = hook(self.username, self.identity_of(self.username), wanted)
             if isinstance(answer, Pending):
-                self.suspend(argv, answer)
+                self.suspend(argv, answer, question)
                 return False
         if isinstance(answer, list):
             for had, now in zip(wanted, answer, strict=True):

@@ -342,6 +342,9 @@ class JobRestore(FrameWalk):
             job.nacks += 1
         elif event == record.SET_ASIDE:
             job.state = ACTIVE
+        elif event == record.GIVEN_BACK:
+            job.state = QUEUED
+            job.deliveries -= 1
         elif event == record.DONE:
             job.state = ACKED
             job.is_delayed = False

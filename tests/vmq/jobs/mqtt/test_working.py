@@ -17,6 +17,7 @@ from tests.vmq.sockets import Peer, peer_of
 from vmq.broker import Broker
 from vmq.config.jobs import JobOptions
 from vmq.config.values import Endpoint
+from vmq.jobs.queue import ACTIVE
 
 TCP = 1
 
@@ -163,6 +164,60 @@ async def test_who_unsubscribes_gets_no_more_and_may_acknowledge_what_it_has(
     peer.send(mqtt.puback_packet(found.packet_id))
     await until(lambda: machine(broker).counts.acknowledged == 1)
     assert await redis.execute_command("QLEN", "mail") == 1
+
+
+async def test_who_had_a_dead_letter_that_went_back_takes_it_from_nobody(tmp_path: Path) -> None:
+    config = config_of(tmp_path, jobs={"*": JobOptions(max_deliveries=1)})
+    async with Broker(config) as broker, client_of(broker) as redis, peer_of(broker, TCP) as other:
+        letters = [await redis.execute_command("ADDJOB", "mail", body, 0) for body in "ab"]
+        for _ in letters:
+            [[_, job_id, _]] = await redis.execute_command("GETJOB", "FROM", "mail")
+            await redis.execute_command("NACK", job_id)
+        async with peer_of(broker, TCP) as peer:
+            await working(peer, "$jobs/mail!dead")
+            assert (await job_of(peer)).body[-1:] == b"a"
+            await working(other, "$jobs/mail", client_id="other")
+            assert await redis.execute_command("ENQUEUE", letters[0]) == 1
+            assert (await job_of(other)).body[-1:] == b"a"
+            assert (await job_of(peer)).body[-1:] == b"b"  # it has none any more, and gets the next
+        await until(lambda: machine(broker).counts.lost == 1)
+        job = machine(broker).jobs[letters[0]]
+        assert (job.state, job.queue.name, job.deliveries) == (ACTIVE, b"mail", 1)
+
+
+@pytest.mark.parametrize("comes_back", [False, True], ids=["gone", "again"])
+async def test_what_it_has_is_its_own_whatever_it_unsubscribes(
+    tmp_path: Path, comes_back: bool
+) -> None:
+    """RETRY begins anew while the connection lives, and its end gives the job to another at once."""
+    config = config_of(tmp_path, jobs={"mail": JobOptions(retry=1), "clock": JobOptions(retry=1)})
+    async with Broker(config) as broker, client_of(broker) as redis, peer_of(broker, TCP) as other:
+        jobs = machine(broker)
+        async with peer_of(broker, TCP) as peer:
+            await working(peer, "$jobs/mail;prefetch=2")
+            job_id = await redis.execute_command("ADDJOB", "mail", "x", 0)
+            await job_of(peer)
+            peer.send(mqtt.unsubscribe_packet(2, "$jobs/mail;prefetch=2"))
+            await peer.expect(b"\xb0\x02\x00\x02")
+            if comes_back:
+                peer.send(mqtt.subscribe_packet(3, ("$jobs/mail;prefetch=2", 1)))
+                await peer.expect(b"\x90\x03\x00\x03\x01")
+                for _ in range(2):
+                    await redis.execute_command("ADDJOB", "mail", "y", 0)
+                await job_of(peer)
+                assert await redis.execute_command("QLEN", "mail") == 1  # it has two
+                await redis.execute_command(
+                    "DELJOB", *[each.id for each in list(jobs.jobs.values()) if each.id != job_id]
+                )
+            # Somebody else's job is given again twice meanwhile, since its worker says nothing.
+            await redis.execute_command("ADDJOB", "clock", "x", 0)
+            for _ in range(3):
+                await redis.execute_command("GETJOB", "FROM", "clock")
+            assert jobs.counts.retried == 2
+            assert jobs.jobs[job_id].state == ACTIVE
+            await working(other, "$jobs/mail", client_id="other")
+        assert (await job_of(other)).body[-1:] == b"x"
+        assert jobs.counts.lost == 1
 
 
 @pytest.mark.parametrize(

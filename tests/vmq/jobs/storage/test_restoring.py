@@ -294,7 +294,8 @@ def test_what_is_wanted_moves_out_of_a_segment_that_holds_little(node: Node) -> 
 
 
 WORDS = (
-    "add add delayed key take ack nack aside enqueue pass commit commit restart clean delete index"
+    "add add delayed key take take ack nack aside unseen enqueue pass commit commit restart clean "
+    "delete index"
 )
 STEPS = st.lists(
     st.tuples(st.sampled_from(WORDS.split()), st.integers(0, 12)),
@@ -348,6 +349,9 @@ def test_a_restart_has_exactly_what_was_committed(
             node.machine.acknowledge(job.id)
         elif step == "delete":
             node.machine.delete(job)
+        elif step == "unseen":
+            if job.state == ACTIVE and job.deliveries and not job.is_delayed:
+                node.machine.give_back(job, node.now)
         elif step == "nack":
             node.machine.nack(job, node.now)
         elif step == "aside":
