@@ -8,6 +8,7 @@ import os
 import re
 import resource
 import sys
+import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
@@ -74,14 +75,20 @@ _LOCKED: Final = (
 
 
 class AskingBroker:
-    """The other end of the pipes."""
+    """The other end of the pipes. Scans of one query ask side by side, each in a thread of Arrow's."""
 
     def __init__(self, source: BinaryIO, sink: BinaryIO) -> None:
         self.source = source
         self.sink = sink
+        #: Held from a question to its answer: answers come in the order of the questions, and say not whose they are.
+        self._turn = threading.Lock()
 
     def say(self, kind: bytes, data: bytes) -> None:
-        """Sends one frame."""
+        """Sends one frame; a scan that nobody wants any more may have a question under way."""
+        with self._turn:
+            self._send(kind, data)
+
+    def _send(self, kind: bytes, data: bytes) -> None:
         self.sink.write(HEAD.pack(kind, len(data)) + data)
         self.sink.flush()
 
@@ -91,9 +98,10 @@ class AskingBroker:
         Raises:
             StreamError: there is none.
         """
-        self.say(ASK, msgspec.json.encode(asked))
-        kind, length = HEAD.unpack(self.source.read(HEAD.size))
-        data = self.source.read(length)
+        with self._turn:
+            self._send(ASK, msgspec.json.encode(asked))
+            kind, length = HEAD.unpack(self.source.read(HEAD.size))
+            data = self.source.read(length)
         if kind == FAIL:
             raise StreamError(data.decode())
         return kind, data
