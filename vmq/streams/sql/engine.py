@@ -313,10 +313,8 @@ def connect(orders: SqlOrders, broker: AskingBroker) -> "duckdb.DuckDBPyConnecti
     connection.execute("attach ':memory:' as vmq")
     connection.execute("use vmq")
     for number, stream in enumerate(orders.streams):
-        connection.register(stream.name, StreamTable(number, stream, broker))
-        name = '"' + stream.name.replace('"', '""') + '"'
-        view = f"create view vmq.main.{name} as select * from temp.main.{name}"  # noqa: S608 - a quoted name
-        connection.execute(view)
+        # Not by `register`, which makes a view of the catalog temp: tools would find each stream twice.
+        connection.from_arrow(StreamTable(number, stream, broker)).create_view(stream.name)
     for each in _LOCKED:
         connection.execute(each)
     return connection
