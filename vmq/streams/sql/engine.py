@@ -26,7 +26,7 @@ from vmq.config.columns import read_columns
 from vmq.streams.far import LOCATED_FORM, FarCursor, FarLog, Located
 from vmq.streams.helper import until_nobody_asks
 from vmq.streams.log.column_file import PLAIN, ColumnFile, path_of
-from vmq.streams.log.columns import Projection
+from vmq.streams.log.columns import Projection, as_ipc
 from vmq.streams.log.cursor import LogReader
 from vmq.streams.log.errors import StreamError
 from vmq.streams.log.frame import END as END_MARK
@@ -337,11 +337,11 @@ def run(orders: SqlOrders, broker: AskingBroker) -> None:
         raise ValueError(
             "accepted: one statement that reads, as select, from, with, describe, show or explain"
         )
-    result: Any = (
-        connection.sql(orders.query).limit(0)
-        if orders.describe
-        else connection.execute(statements[0])
-    )
+    if orders.describe:
+        described = columns_of(connection.sql(orders.query))
+        broker.say(DATA, as_ipc(described.empty_table()))
+        return
+    result: Any = connection.execute(statements[0])
     reader = result.to_arrow_reader(_ROWS)
     sink = pa.BufferOutputStream()
     rows = size = 0
@@ -356,6 +356,13 @@ def run(orders: SqlOrders, broker: AskingBroker) -> None:
                 )
             writer.write_batch(batch)
     broker.say(DATA, sink.getvalue().to_pybytes())
+
+
+def columns_of(relation: Any) -> pa.Schema:
+    """The columns of a query, as its result has them: those of a part of it have other names where two are alike."""
+    schema = relation.limit(0).to_arrow_reader(1).schema
+    fields = zip(schema, relation.columns, strict=True)
+    return pa.schema([field.with_name(name) for field, name in fields])
 
 
 def reason_of(error: Exception, orders: SqlOrders) -> str:
