@@ -63,7 +63,7 @@ def from_option(option: str, text: str, *, ends: tuple[int, ...]) -> Offsets:
     try:
         given = json.loads(text)
         offsets = {
-            str(stream): {int(number): int(place) for number, place in partitions.items()}
+            str(stream): {_whole(number): _offset(place) for number, place in partitions.items()}
             for stream, partitions in given.items()
         }
     except (ValueError, AttributeError, TypeError):
@@ -77,3 +77,17 @@ def from_option(option: str, text: str, *, ends: tuple[int, ...]) -> Offsets:
                     f"numbers from 0, and {' and '.join(map(str, ends))}",
                 )
     return offsets
+
+
+def _whole(text: str) -> int:
+    """The number of a partition, which JSON has as text."""
+    if not text.removeprefix("-").isdecimal():
+        raise ValueError(text)
+    return int(text)
+
+
+def _offset(place: Any) -> int:
+    """An offset, which is a whole number in JSON: neither true nor 1.0 are."""
+    if type(place) is not int:
+        raise TypeError(place)
+    return place
