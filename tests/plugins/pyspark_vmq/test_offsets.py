@@ -10,6 +10,8 @@ from pyspark_vmq.offsets import (
     Offsets,
     from_checkpoint,
     from_option,
+    ids_of,
+    is_another,
     to_checkpoint,
 )
 
@@ -23,6 +25,22 @@ POSITIONS = st.dictionaries(
 @given(POSITIONS)
 def test_positions_survive_a_checkpoint(offsets: Offsets) -> None:
     assert from_checkpoint(json.loads(json.dumps(to_checkpoint(offsets)))) == offsets
+
+
+def test_ids_survive_a_checkpoint_and_may_be_missing() -> None:
+    stored = json.loads(json.dumps(to_checkpoint({"b": {0: 1}, "a": {}}, {"b": "x", "c": "y"})))
+    assert ids_of(stored) == {"b": "x"}
+    assert from_checkpoint(stored) == {"b": {0: 1}, "a": {}}
+    assert ids_of(to_checkpoint({"b": {0: 1}})) == {}
+
+
+def test_a_stream_is_another_one_if_both_ids_are_known_and_differ() -> None:
+    assert not is_another(None, "x")
+    assert not is_another("x", "x")
+    assert not is_another("x", "")
+    assert not is_another("x", None)
+    assert is_another("x", "y")
+    assert is_another("", "y")
 
 
 def test_equal_positions_are_written_alike() -> None:
