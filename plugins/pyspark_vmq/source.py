@@ -45,7 +45,7 @@ from pyspark_vmq.positions import (
 )
 from pyspark_vmq.process import spare_collector
 from pyspark_vmq.reading import Task, read_task
-from pyspark_vmq.schema import DDL, Columns, projection
+from pyspark_vmq.schema import DDL, Columns, check_typed, projection
 from pyspark_vmq.writing import BatchWriter, StreamWriter
 
 if TYPE_CHECKING:
@@ -89,6 +89,17 @@ class DefaultSource(DataSource):
         return StreamWriter(sink_options(self.options), schema)
 
 
+def check_columns(client: Client, streams: list[str], columns: Columns) -> None:
+    """Looks whether all streams have the typed columns that are to be fetched.
+
+    Raises:
+        OptionError: one has not.
+    """
+    if any(isinstance(each, str) for each in columns.values()):
+        for stream in streams:
+            check_typed(stream, client.schema(stream), columns)
+
+
 def same(known: Ids, now: Ids) -> set[str]:
     """The streams of which it is known that they are the ones that they were."""
     return {each for each in known if known[each] == now.get(each)}
@@ -113,6 +124,7 @@ class Reader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         client = client_of(self.options.connection)
         streams = streams_to_read(client, self.options)
+        check_columns(client, streams, self.columns)
         ids = ids_at(client, streams)
         start = start_of(client, self.options, streams, EARLIEST)
         end = end_of(client, self.options, streams)
@@ -194,7 +206,9 @@ class StreamReader(Carrying, DataSourceStreamReader, SupportsTriggerAvailableNow
     def client(self) -> Client:
         client = client_of(self.options.connection)
         if not self.streams:
-            self.streams = streams_to_read(client, self.options)
+            streams = streams_to_read(client, self.options)
+            check_columns(client, streams, self.columns)
+            self.streams = streams
         return client
 
     def wait(self, known: Offsets) -> Offsets:
