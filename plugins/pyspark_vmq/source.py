@@ -74,8 +74,11 @@ class DefaultSource(DataSource):
         spare_collector()
         return Reader(source_options(self.options, "batch"), projection(schema))
 
-    def streamReader(self, schema: "StructType") -> "StreamReader":
-        return StreamReader(source_options(self.options, "stream"), projection(schema))
+    def streamReader(self, schema: "StructType") -> "StreamReader | RefusingReader":
+        try:
+            return StreamReader(source_options(self.options, "stream"), projection(schema))
+        except OptionError as error:
+            return RefusingReader(error)
 
     def writer(self, schema: "StructType", overwrite: bool) -> BatchWriter:
         if overwrite:
@@ -87,6 +90,31 @@ class DefaultSource(DataSource):
 
     def streamWriter(self, schema: "StructType", overwrite: bool) -> StreamWriter:
         return StreamWriter(sink_options(self.options), schema)
+
+
+class RefusingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """What there is instead of a reader whose options are wrong: it says so as soon as Spark asks for anything.
+
+    Where `streamReader` itself raises, Spark goes on to stop what it never got, and that error of its own comes last.
+    """
+
+    def __init__(self, error: OptionError) -> None:
+        self.error = error
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        raise self.error
+
+    def initialOffset(self) -> dict[str, Any]:
+        raise self.error
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        raise self.error
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        raise self.error
+
+    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
+        raise self.error
 
 
 def check_columns(client: Client, streams: list[str], columns: Columns) -> None:

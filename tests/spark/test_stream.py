@@ -140,8 +140,15 @@ def until_idle(query: StreamingQuery) -> None:
 
 
 def test_wrong_options_end_the_query(bridge: Bridge, tmp_path: Path) -> None:
+    """With our word as the last one, with each trigger."""
     with fails("there is no stream 'nope'"):
         bridge.collect(bridge.stream(stream="nope"), tmp_path / "out", tmp_path / "check")
+    wrong = bridge.stream(stream="walk", startingOffsets="begin")
+    with fails("option 'startingOffsets': 'begin' is not accepted; expected earliest, latest"):
+        bridge.collect(wrong, tmp_path / "out", tmp_path / "check")
+    with fails("option 'startingoffset': is unknown"):
+        query = bridge.stream(stream="walk", startingOffset="1").writeStream.format("noop").start()
+        query.processAllAvailable()
 
 
 def test_broker_that_is_away_is_named(bridge: Bridge, tmp_path: Path) -> None:
