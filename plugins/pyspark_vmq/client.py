@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from pyspark_vmq.errors import (
     DataLossError,
     Elsewhere,
+    RecreatedError,
     ServerError,
     Unauthenticated,
     Unavailable,
@@ -68,6 +69,16 @@ class Client:
     def streams(self) -> dict[str, list[str]]:
         """The streams that the user may read, with their topic filters."""
         found: dict[str, list[str]] = self.ask("streams", {})
+        return found
+
+    def ids(self) -> dict[str, str]:
+        """The id of each of them: one that was made anew has another. A broker of before there were ids gives none."""
+        try:
+            found: dict[str, str] = self.ask("ids", {})
+        except ServerError as error:
+            if error.code != "bad_ticket":
+                raise
+            return {}
         return found
 
     def schema(self, stream: str) -> "pa.Schema":
@@ -274,6 +285,8 @@ def translated(connection: Connection) -> Iterator[None]:
         text = f"vmq: {connection.server}: {said(error)}"
         if code == "offset_out_of_range":
             raise DataLossError(text) from None
+        if code == "recreated":
+            raise RecreatedError(text) from None
         refused = ServerError(text)
         refused.code = code
         raise refused from None

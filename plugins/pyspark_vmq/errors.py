@@ -27,6 +27,10 @@ class DataLossError(VmqError):
     )
 
 
+class RecreatedError(DataLossError):
+    """The stream that the query has read was deleted, and another one has its name."""
+
+
 class ServerError(VmqError):
     """The broker refused, or cannot be reached."""
 

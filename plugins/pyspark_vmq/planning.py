@@ -6,7 +6,7 @@ arguments alone.
 
 from typing import NamedTuple
 
-from pyspark_vmq.offsets import Offsets
+from pyspark_vmq.offsets import Ids, Offsets
 
 
 class Range(NamedTuple):
@@ -16,29 +16,46 @@ class Range(NamedTuple):
     partition: int
     start: int
     end: int
+    #: Of the stream, if it is known.
+    stream_id: str = ""
 
     @property
     def size(self) -> int:
         return self.end - self.start
 
 
-def ranges_between(start: Offsets, end: Offsets) -> list[Range]:
+def ranges_between(start: Offsets, end: Offsets, ids: Ids | None = None) -> list[Range]:
     """What lies between two positions, ordered. A partition without a start begins at 0."""
     return [
-        Range(stream, number, begin, finish)
+        Range(stream, number, begin, finish, (ids or {}).get(stream, ""))
         for stream, partitions in sorted(end.items())
         for number, finish in sorted(partitions.items())
         if (begin := start.get(stream, {}).get(number, 0)) < finish
     ]
 
 
-def falls_back(start: Offsets, end: Offsets) -> bool:
-    """Whether a partition ends before it starts: what was there is gone, and the stream was made anew."""
-    return any(
-        end.get(stream, {}).get(number, 0) < begin
-        for stream, partitions in start.items()
-        for number, begin in partitions.items()
-    )
+def falling_back(start: Offsets, end: Offsets) -> Offsets:
+    """Where partitions start that end before: what was there is gone, and the stream was made anew.
+
+    A stream that has no end is not read any more.
+    """
+    found: Offsets = {}
+    for stream, partitions in start.items():
+        for number, begin in partitions.items():
+            if stream in end and end[stream].get(number, 0) < begin:
+                found.setdefault(stream, {})[number] = begin
+    return found
+
+
+def no_earlier(start: Offsets, end: Offsets) -> Offsets:
+    """The end, or the start of a partition that ends before: nothing of it is to be read twice."""
+    return {
+        stream: {
+            number: max(finish, start.get(stream, {}).get(number, 0))
+            for number, finish in partitions.items()
+        }
+        for stream, partitions in end.items()
+    }
 
 
 def limited(start: Offsets, end: Offsets, most: int) -> Offsets:
@@ -86,7 +103,7 @@ def tasks_of(ranges: list[Range], wanted: int) -> list[list[Range]]:
                 tasks.append([])
                 room = share
             count = min(room, each.end - start)
-            tasks[-1].append(Range(each.stream, each.partition, start, start + count))
+            tasks[-1].append(each._replace(start=start, end=start + count))
             start += count
             room -= count
     return tasks

@@ -1,13 +1,18 @@
 """Where reading starts and ends, asked of the broker."""
 
 import logging
+from typing import Final
 
 from pyspark_vmq.client import Client
-from pyspark_vmq.errors import DataLossError, OptionError
-from pyspark_vmq.offsets import EARLIEST, LATEST, Offsets
+from pyspark_vmq.errors import DataLossError, OptionError, RecreatedError
+from pyspark_vmq.offsets import EARLIEST, LATEST, Ids, Offsets, is_another
 from pyspark_vmq.options import SourceOptions
+from pyspark_vmq.planning import falling_back
 
 log = logging.getLogger("pyspark_vmq")
+
+#: Seconds that a partition which ends before a position has to come there: a copy may be behind the one asked before.
+CATCH_UP: Final = 2.0
 
 
 def streams_to_read(client: Client, options: SourceOptions) -> list[str]:
@@ -150,12 +155,105 @@ def checked(client: Client, options: SourceOptions, start: Offsets) -> Offsets:
             if first <= place <= last:
                 kept[stream][number] = place
                 continue
-            lost = (
-                f"vmq: stream '{stream}', partition {number}: offset {place} is not there; "
-                f"it holds {first} to {last}"
-            )
+            lost = not_there(stream, number, place, f"it holds {first} to {last}")
             if options.fail_on_data_loss:
                 raise DataLossError(lost + DataLossError.ADVICE)
             log.warning("%s; going on with what is there", lost)
             kept[stream][number] = min(max(place, first), last)
     return kept
+
+
+def ids_at(client: Client, streams: list[str]) -> Ids:
+    """The ids of some streams, as far as the broker gives them. To be asked before their offsets are.
+
+    A stream that is made anew in between is noticed then: its offsets stand beside the id of the one before.
+    """
+    found = client.ids()
+    return {stream: found[stream] for stream in streams if stream in found}
+
+
+def followed(
+    client: Client, options: SourceOptions, start: Offsets, known: Ids, now: Ids
+) -> Offsets:
+    """Positions of a checkpoint in the streams that are there now: where those begin that were made anew.
+
+    Raises:
+        RecreatedError: there is such a stream, and `failOnDataLoss` is true.
+    """
+    found = dict(start)
+    for stream in start:
+        if not is_another(known.get(stream), now.get(stream)):
+            continue
+        lost = (
+            f"vmq: stream '{stream}' was deleted and made anew since the query has read it: "
+            f"its id is {now[stream]}, in the checkpoint stands {known[stream] or 'none'}"
+        )
+        if options.fail_on_data_loss:
+            raise RecreatedError(lost + DataLossError.ADVICE)
+        log.warning("%s; going on where the new one begins", lost)
+        found[stream] = client.earliest(stream)
+    return found
+
+
+def in_reach(
+    client: Client, options: SourceOptions, start: Offsets, end: Offsets, same: set[str]
+) -> Offsets:
+    """Positions none of which is behind the end of its partition.
+
+    Where one is, and the options allow it, the query goes on with what is there: at the end, of a stream that is
+    known to be the same, which has been read as far as it goes; else with all of it, for it was made anew.
+
+    Args:
+        client: the broker.
+        options: those of the query.
+        start: the positions.
+        end: where partitions end.
+        same: the streams whose ids are those that they had.
+
+    Raises:
+        DataLossError: there is such a position, and `failOnDataLoss` is true.
+    """
+    kept = dict(start)
+    for stream, partitions in falling_back(start, end).items():
+        ends = dict(end[stream])
+        for number, place in partitions.items():
+            if number in ends:
+                ends = client.wait(stream, {number: place - 1}, CATCH_UP)
+        behind = {n: place for n, place in partitions.items() if ends.get(n, 0) < place}
+        if not behind:
+            continue
+        number, place = min(behind.items())
+        lost = not_there(stream, number, place, f"it ends at {ends.get(number, 0)}")
+        if options.fail_on_data_loss:
+            raise DataLossError(lost + DataLossError.ADVICE)
+        log.warning("%s; going on with what is there", lost)
+        if stream in same:
+            kept[stream] = {**start[stream], **{n: ends.get(n, 0) for n in behind}}
+        else:
+            kept[stream] = client.earliest(stream)
+    return kept
+
+
+def replanned(
+    client: Client, options: SourceOptions, start: Offsets, end: Offsets, same: set[str]
+) -> Offsets:
+    """Where a planned batch begins of which a partition ends before: of a stream that was made anew, where that does.
+
+    Raises:
+        DataLossError: there is such a partition, and `failOnDataLoss` is true.
+    """
+    kept = dict(start)
+    for stream, partitions in falling_back(start, end).items():
+        if stream in same:
+            continue  # nothing of these partitions is in the batch: see `in_reach`
+        number, place = min(partitions.items())
+        lost = not_there(stream, number, place, f"it ended at {end[stream].get(number, 0)} since")
+        if options.fail_on_data_loss:
+            raise DataLossError(lost + DataLossError.ADVICE)
+        kept[stream] = client.earliest(stream)
+    return kept
+
+
+def not_there(stream: str, number: int, place: int, what: str) -> str:
+    """What is said of an offset that a partition has not."""
+    return f"vmq: stream '{stream}', partition {number}: offset {place} is not there; {what}"

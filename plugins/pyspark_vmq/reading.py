@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import InputPartition
 
 from pyspark_vmq.client import Client, Patience, client_of
-from pyspark_vmq.errors import DataLossError, Unauthenticated, Unavailable
+from pyspark_vmq.errors import DataLossError, RecreatedError, Unauthenticated, Unavailable
 from pyspark_vmq.local import Files
 from pyspark_vmq.options import SourceOptions
 from pyspark_vmq.planning import Range
@@ -59,6 +59,8 @@ def ticket_of(
         "columns": list(columns),
         "packed": packed and not options.where,
     }
+    if wanted.stream_id:
+        ticket["stream_id"] = wanted.stream_id
     if options.where:
         ticket["where"] = json.loads(options.where)
     if options.topic:
@@ -97,7 +99,10 @@ def read_range(
                 start = told["next"]
         except DataLossError as error:
             if options.fail_on_data_loss:
-                raise DataLossError(str(error) + DataLossError.ADVICE) from None
+                raise type(error)(str(error) + DataLossError.ADVICE) from None
+            if isinstance(error, RecreatedError):
+                log.warning("%s; going on with what is there now", error)
+                return  # the next batch begins where the stream does that is there now
             first = client.earliest(wanted.stream).get(wanted.partition, wanted.end)
             if first <= start:
                 raise

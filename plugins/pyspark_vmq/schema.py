@@ -36,6 +36,9 @@ DDL: Final = ", ".join(
 #: The types that the typed columns of a stream may have.
 TYPED: Final = ("string", "boolean", "int", "bigint", "double", "timestamp")
 
+#: What a typed column may be read as, beside its own type: no value of it changes.
+WIDER: Final = {"int": ("bigint", "double")}
+
 #: The columns that are fetched: one that every stream has with whether it may be null, a typed one with its type.
 Columns = dict[str, bool | str]
 
@@ -84,3 +87,28 @@ def projection(schema: "StructType") -> Columns:
                 f"columns of the stream, each {', '.join(TYPED)}",
             )
     return columns
+
+
+def check_typed(stream: str, there: "pa.Schema", columns: Columns) -> None:
+    """Looks whether a stream has the typed columns that are to be fetched.
+
+    Arrow would make other types of them, if it can of the values of a batch: an error would come with the first for
+    which it cannot.
+
+    Raises:
+        OptionError: it has no such column, or has it with another type.
+    """
+    typed = columns_of(there)
+    for name, given in columns.items():
+        if not isinstance(given, str):
+            continue
+        kind = typed.get(name)
+        if kind is None:
+            known = ", ".join(there.names)
+            raise OptionError(
+                "schema", f"there is no column '{name}'; accepted: {known} (stream '{stream}')"
+            )
+        if given not in {kind, *WIDER.get(kind, ())}:
+            raise OptionError(
+                "schema", f"column '{name}' of stream '{stream}' is {kind}, not {given}"
+            )

@@ -21,13 +21,31 @@ from pyspark.sql.streaming.datasource import (
 from pyspark_vmq.carrying import Carrying, may_carry, rows_of
 from pyspark_vmq.client import Client, client_of
 from pyspark_vmq.errors import OptionError
-from pyspark_vmq.offsets import EARLIEST, LATEST, Offsets, from_checkpoint, to_checkpoint
+from pyspark_vmq.offsets import (
+    EARLIEST,
+    LATEST,
+    Ids,
+    Offsets,
+    from_checkpoint,
+    ids_of,
+    to_checkpoint,
+)
 from pyspark_vmq.options import SourceOptions, sink_options, source_options
-from pyspark_vmq.planning import Range, falls_back, limited, ranges_between, tasks_of
-from pyspark_vmq.positions import at, checked, end_of, start_of, streams_to_read
+from pyspark_vmq.planning import Range, limited, no_earlier, ranges_between, tasks_of
+from pyspark_vmq.positions import (
+    at,
+    checked,
+    end_of,
+    followed,
+    ids_at,
+    in_reach,
+    replanned,
+    start_of,
+    streams_to_read,
+)
 from pyspark_vmq.process import spare_collector
 from pyspark_vmq.reading import Task, read_task
-from pyspark_vmq.schema import DDL, Columns, projection
+from pyspark_vmq.schema import DDL, Columns, check_typed, projection
 from pyspark_vmq.writing import BatchWriter, StreamWriter
 
 if TYPE_CHECKING:
@@ -56,8 +74,11 @@ class DefaultSource(DataSource):
         spare_collector()
         return Reader(source_options(self.options, "batch"), projection(schema))
 
-    def streamReader(self, schema: "StructType") -> "StreamReader":
-        return StreamReader(source_options(self.options, "stream"), projection(schema))
+    def streamReader(self, schema: "StructType") -> "StreamReader | RefusingReader":
+        try:
+            return StreamReader(source_options(self.options, "stream"), projection(schema))
+        except OptionError as error:
+            return RefusingReader(error)
 
     def writer(self, schema: "StructType", overwrite: bool) -> BatchWriter:
         if overwrite:
@@ -69,6 +90,47 @@ class DefaultSource(DataSource):
 
     def streamWriter(self, schema: "StructType", overwrite: bool) -> StreamWriter:
         return StreamWriter(sink_options(self.options), schema)
+
+
+class RefusingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """What there is instead of a reader whose options are wrong: it says so as soon as Spark asks for anything.
+
+    Where `streamReader` itself raises, Spark goes on to stop what it never got, and that error of its own comes last.
+    """
+
+    def __init__(self, error: OptionError) -> None:
+        self.error = error
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        raise self.error
+
+    def initialOffset(self) -> dict[str, Any]:
+        raise self.error
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        raise self.error
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        raise self.error
+
+    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
+        raise self.error
+
+
+def check_columns(client: Client, streams: list[str], columns: Columns) -> None:
+    """Looks whether all streams have the typed columns that are to be fetched.
+
+    Raises:
+        OptionError: one has not.
+    """
+    if any(isinstance(each, str) for each in columns.values()):
+        for stream in streams:
+            check_typed(stream, client.schema(stream), columns)
+
+
+def same(known: Ids, now: Ids) -> set[str]:
+    """The streams of which it is known that they are the ones that they were."""
+    return {each for each in known if known[each] == now.get(each)}
 
 
 def deal(ranges: list[Range], options: SourceOptions) -> list[InputPartition]:
@@ -90,8 +152,11 @@ class Reader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         client = client_of(self.options.connection)
         streams = streams_to_read(client, self.options)
+        check_columns(client, streams, self.columns)
+        ids = ids_at(client, streams)
         start = start_of(client, self.options, streams, EARLIEST)
-        return deal(ranges_between(start, end_of(client, self.options, streams)), self.options)
+        end = end_of(client, self.options, streams)
+        return deal(ranges_between(start, end, ids), self.options)
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         return read_task(partition, self.options, self.columns)
@@ -109,45 +174,59 @@ class StreamReader(Carrying, DataSourceStreamReader, SupportsTriggerAvailableNow
         self.columns = columns
         #: Where a query with the trigger AvailableNow ends.
         self.target: Offsets | None = None
+        self.target_ids: Ids = {}
         self.streams: list[str] = []
         self.known: Offsets = {}
 
     def initialOffset(self) -> dict[str, Any]:
         client = self.client()
-        return to_checkpoint(start_of(client, self.options, self.streams, LATEST))
+        ids = ids_at(client, self.streams)
+        return to_checkpoint(start_of(client, self.options, self.streams, LATEST), ids)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         most = self.options.max_offsets
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self.target = self.latest()
+        self.set_target(ids_at(self.client(), self.streams))
+
+    def set_target(self, ids: Ids) -> None:
+        self.target, self.target_ids = self.latest(), ids
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        begun = from_checkpoint(start)
+        client, known = self.client(), ids_of(start)
+        ids = ids_at(client, self.streams)
+        begun = followed(client, self.options, from_checkpoint(start), known, ids)
+        if self.target is not None and ids != self.target_ids:
+            self.set_target(ids)
         end = self.latest() if self.target is None else self.target
+        begun = in_reach(client, self.options, begun, end, same(known, ids))
         if self.target is None and not ranges_between(begun, end):
             end = self.wait(begun)
+        end = no_earlier(begun, end)
         # Partitions that the query has not seen start where they begin, not at 0.
         fresh = [s for s, parts in end.items() if parts.keys() - begun.get(s, {}).keys()]
-        for stream, partitions in at(self.client(), fresh, EARLIEST).items() if fresh else ():
+        for stream, partitions in at(client, fresh, EARLIEST).items() if fresh else ():
             begun[stream] = {**partitions, **begun.get(stream, {})}
         if isinstance(limit, ReadMaxRows):
             end = limited(begun, end, limit.max_rows)
-        return to_checkpoint(end)
+        return to_checkpoint(end, ids)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         return to_checkpoint(self.known) if self.known else None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        begun, finish = from_checkpoint(start), from_checkpoint(end)
-        task = Task(ranges_between(begun, finish))
-        if may_carry(task, self.options) and not falls_back(begun, finish):
+        client, finish, ids = self.client(), from_checkpoint(end), ids_of(end)
+        begun = {s: parts for s, parts in from_checkpoint(start).items() if s in finish}
+        begun = followed(client, self.options, begun, ids_of(start), ids)
+        begun = replanned(client, self.options, begun, finish, same(ids_of(start), ids))
+        task = Task(ranges_between(begun, finish, ids))
+        if may_carry(task, self.options):
             self.carried = rows_of(task, self.options, self.columns)
             if self.carried is not None:
                 return [task]
-        begun = checked(self.client(), self.options, begun)
-        return deal(ranges_between(begun, finish), self.options)
+        begun = checked(client, self.options, begun)
+        return deal(ranges_between(begun, finish, ids), self.options)
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         return read_task(partition, self.options, self.columns)
@@ -155,7 +234,9 @@ class StreamReader(Carrying, DataSourceStreamReader, SupportsTriggerAvailableNow
     def client(self) -> Client:
         client = client_of(self.options.connection)
         if not self.streams:
-            self.streams = streams_to_read(client, self.options)
+            streams = streams_to_read(client, self.options)
+            check_columns(client, streams, self.columns)
+            self.streams = streams
         return client
 
     def wait(self, known: Offsets) -> Offsets:

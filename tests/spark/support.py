@@ -193,5 +193,7 @@ def fails(*parts: str) -> Iterator[None]:
 def last_line(error: BaseException) -> str:
     """The last line that Python says in an error of Spark, which puts its own state behind it."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    told = "During handling of the above exception, another exception occurred:"
+    assert told not in lines, f"another error hides what is wrong:\n\n{error}"
     ours = [line for line in lines if line.startswith(("pyspark_vmq.errors.", "vmq: "))]
     return (ours or lines)[-1]

@@ -140,8 +140,15 @@ def until_idle(query: StreamingQuery) -> None:
 
 
 def test_wrong_options_end_the_query(bridge: Bridge, tmp_path: Path) -> None:
+    """With our word as the last one, with each trigger."""
     with fails("there is no stream 'nope'"):
         bridge.collect(bridge.stream(stream="nope"), tmp_path / "out", tmp_path / "check")
+    wrong = bridge.stream(stream="walk", startingOffsets="begin")
+    with fails("option 'startingOffsets': 'begin' is not accepted; expected earliest, latest"):
+        bridge.collect(wrong, tmp_path / "out", tmp_path / "check")
+    with fails("option 'startingoffset': is unknown"):
+        query = bridge.stream(stream="walk", startingOffset="1").writeStream.format("noop").start()
+        query.processAllAvailable()
 
 
 def test_broker_that_is_away_is_named(bridge: Bridge, tmp_path: Path) -> None:
@@ -169,13 +176,17 @@ def test_stream_made_anew_is_data_loss(own_broker: Start, tmp_path: Path) -> Non
 
     shutil.rmtree(bridge.broker.data_dir / "streams" / "anew")
     bridge = own_broker(listen=listen, **stream_environment({"anew": 1}))
-    send(bridge.broker, numbered("anew/x", 20, 100))
-    with fails("offset 50 is not there", "it holds 0 to 20", "'failOnDataLoss'"):
-        bridge.collect(bridge.stream(**options), out, check)
+    # However far it has grown, and as often as it is tried.
+    for count in (20, 60):
+        send(bridge.broker, numbered("anew/x", count, 100))
+        for _ in range(2):
+            with fails("'anew' was deleted and made anew", "'failOnDataLoss'"):
+                bridge.collect(bridge.stream(**options), out, check)
     bridge.collect(bridge.stream(**options, failOnDataLoss="false"), out, check)
-    send(bridge.broker, numbered("anew/x", 5, 120))
-    bridge.collect(bridge.stream(**options, failOnDataLoss="false"), out, check)
-    assert set(payloads(bridge, out)) >= {*range(50), *range(120, 125)}
+    send(bridge.broker, numbered("anew/x", 5, 200))
+    bridge.collect(bridge.stream(**options), out, check)
+    anew = [*range(100, 120), *range(100, 160), *range(200, 205)]
+    assert payloads(bridge, out) == sorted([*range(50), *anew])
 
 
 def test_query_outlives_its_broker(own_broker: Start, tmp_path: Path) -> None:

@@ -62,6 +62,20 @@ def test_a_column_that_the_stream_has_not(bridge: Bridge, typed: str) -> None:
         reader.schema("wind double").load().collect()
 
 
+def test_a_column_of_another_type(bridge: Bridge, typed: str, tmp_path: Path) -> None:
+    """It is refused at the start, whatever its values are."""
+    options = {"server": typed, "stream": "sensors"}
+    for given in ("string", "bigint", "int"):
+        schema = f"device string, temp {given}"
+        said = f"column 'temp' of stream 'sensors' is double, not {given}"
+        with fails("option 'schema'", said):
+            bridge.spark.read.format("vmq").options(**options).schema(schema).load().collect()
+    stream = bridge.spark.readStream.format("vmq").options(**options)
+    with fails("option 'schema'", "column 'device' of stream 'sensors' is string, not int"):
+        frame = stream.schema("device int").load()
+        bridge.collect(frame, tmp_path / "out", tmp_path / "checkpoint")
+
+
 def test_conditions_that_the_broker_looks_at(bridge: Bridge, typed: str, tmp_path: Path) -> None:
     """What comes is what Spark's own filter leaves, of a batch and of a stream."""
     options = {"server": typed, "stream": "sensors"}

@@ -25,11 +25,13 @@ from vmq.streams.damaged import open_partition
 from vmq.streams.definition import (
     Origin,
     check_before,
+    id_of,
     read_definition,
     settled,
     write_definition,
 )
 from vmq.streams.groups.port import GroupsElsewhere
+from vmq.streams.leaving import LeavingStreams
 from vmq.streams.log.checkpoint import sync_folder
 from vmq.streams.log.commits import Commits
 from vmq.streams.log.cursor import PartitionLog
@@ -64,6 +66,8 @@ class Stream:
         self.folder = folder
         self.name = folder.name
         self.origin = origin
+        #: Tells it from one of the same name before or after it; "": nobody knows.
+        self.stream_id = id_of(folder)
         self.options = options
         #: What configuration or plugin say, where these say it: how many copies may be left open there.
         self.declared = options
@@ -226,6 +230,7 @@ class Catalog:
         #: Told that `cursors` is another one.
         self.on_shared: Callable[[], None] = lambda: None
         self.streams: dict[str, Stream] = {}
+        self.leaving = LeavingStreams()
         self.lock = lock_folder(folder)
         try:
             self._open(declared)
@@ -259,7 +264,9 @@ class Catalog:
         """By the clock as it is then."""
         return self.clock()
 
-    def _put(self, name: str, options: StreamOptions, origin: Origin) -> Stream:
+    def _put(
+        self, name: str, options: StreamOptions, origin: Origin, stream_id: str | None = None
+    ) -> Stream:
         """Makes a stream, or gives it other options."""
         try:
             check_name(name)
@@ -267,10 +274,11 @@ class Catalog:
             raise StreamError(str(error)) from None
         if len(self.streams) >= MOST_STREAMS:
             raise StreamError(f"there are {MOST_STREAMS} streams already; accepted: fewer")
+        self.leaving.see_off(name)
         path = self.folder / name
         declared, options = options, settled(path, options)
         check_before(path, options)
-        write_definition(path, options, origin)
+        write_definition(path, options, origin, stream_id)
         self.streams[name] = made = self._stream(path, options, origin)
         made.declared = declared
         return made
@@ -351,8 +359,12 @@ class Catalog:
             "(limits.max_partitions); accepted: fewer"
         )
 
-    def adopt(self, name: str, options: StreamOptions, origin: Origin) -> Stream:
+    def adopt(
+        self, name: str, options: StreamOptions, origin: Origin, stream_id: str | None = None
+    ) -> Stream:
         """Has a stream as the cluster defines it: makes it, or gives it other options while it is fed.
+
+        Without `stream_id` it keeps its id.
 
         Raises:
             StreamError: the name is unusable, or there are too many streams.
@@ -360,11 +372,14 @@ class Catalog:
         """
         stream = self.streams.get(name)
         if stream is None:
-            stream = self._put(name, options, origin)
+            stream = self._put(name, options, origin, stream_id)
         else:
             options = options.with_copies_of(stream.options)
-            if (stream.options, stream.origin) != (options, origin):
-                write_definition(stream.folder, options, origin)
+            stream_id = stream.stream_id if stream_id is None else stream_id
+            wanted = options, origin, stream_id
+            if (stream.options, stream.origin, stream.stream_id) != wanted:
+                write_definition(stream.folder, *wanted)
+                stream.stream_id = stream_id
             if stream.options != options:
                 stream.set_options(options)
             stream.origin = origin
@@ -439,7 +454,9 @@ class Catalog:
         for partition in stream.partitions:
             partition.gone = True
             partition.retain()
-        return self.commits.writer.call(lambda: remove(stream))
+        done = self.commits.writer.call(lambda: remove(stream))
+        self.leaving.add(name, done)
+        return done
 
 
 def remove(stream: Stream) -> None:

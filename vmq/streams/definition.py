@@ -1,6 +1,8 @@
 """What a stream is, in a file of its folder: its options, and who wants it."""
 
 import json
+import secrets
+import time
 from pathlib import Path
 from typing import Final, Literal
 
@@ -45,6 +47,20 @@ def read_definition(folder: Path) -> tuple[StreamOptions, Origin]:
         raise StreamError(f"{path} cannot be used: {error}") from None
 
 
+def id_of(folder: Path) -> str:
+    """The id of the stream in a folder: another one of the same name has another. "": versions before ids made it."""
+    try:
+        found = json.loads((folder / DEFINITION).read_bytes()).get("id", "")
+    except (OSError, ValueError, AttributeError):
+        return ""
+    return found if isinstance(found, str) else ""
+
+
+def new_id() -> str:
+    """An id for a stream that is made now: of two, the older one's is less."""
+    return f"{time.time_ns() // 1_000_000:012x}-{secrets.token_hex(4)}"
+
+
 def check_before(folder: Path, options: StreamOptions) -> None:
     """Refuses fewer partitions than a stream has, or other types; one that is not there yet may have any.
 
@@ -68,10 +84,17 @@ def settled(folder: Path, options: StreamOptions) -> StreamOptions:
     return options.with_copies_of(read_definition(folder)[0]) if there else options
 
 
-def write_definition(folder: Path, options: StreamOptions, origin: Origin) -> None:
-    """Keeps what a stream is, in one step."""
+def write_definition(
+    folder: Path, options: StreamOptions, origin: Origin, stream_id: str | None = None
+) -> None:
+    """Keeps what a stream is, in one step. Without `stream_id` it keeps its id, or gets one if it is new."""
+    if stream_id is None:
+        stream_id = id_of(folder) if (folder / DEFINITION).exists() else new_id()
     folder.mkdir(exist_ok=True)
-    plain = {"version": 1, "origin": origin, "options": msgspec.to_builtins(options)}
+    plain: dict[str, object] = {"version": 1, "origin": origin}
+    if stream_id:
+        plain["id"] = stream_id
+    plain["options"] = msgspec.to_builtins(options)
     work = folder / (DEFINITION + ".tmp")
     work.write_text(json.dumps(plain, indent=2) + "\n", encoding="utf-8")
     work.replace(folder / DEFINITION)

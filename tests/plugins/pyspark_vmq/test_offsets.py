@@ -10,6 +10,8 @@ from pyspark_vmq.offsets import (
     Offsets,
     from_checkpoint,
     from_option,
+    ids_of,
+    is_another,
     to_checkpoint,
 )
 
@@ -23,6 +25,22 @@ POSITIONS = st.dictionaries(
 @given(POSITIONS)
 def test_positions_survive_a_checkpoint(offsets: Offsets) -> None:
     assert from_checkpoint(json.loads(json.dumps(to_checkpoint(offsets)))) == offsets
+
+
+def test_ids_survive_a_checkpoint_and_may_be_missing() -> None:
+    stored = json.loads(json.dumps(to_checkpoint({"b": {0: 1}, "a": {}}, {"b": "x", "c": "y"})))
+    assert ids_of(stored) == {"b": "x"}
+    assert from_checkpoint(stored) == {"b": {0: 1}, "a": {}}
+    assert ids_of(to_checkpoint({"b": {0: 1}})) == {}
+
+
+def test_a_stream_is_another_one_if_both_ids_are_known_and_differ() -> None:
+    assert not is_another(None, "x")
+    assert not is_another("x", "x")
+    assert not is_another("x", "")
+    assert not is_another("x", None)
+    assert is_another("x", "y")
+    assert is_another("", "y")
 
 
 def test_equal_positions_are_written_alike() -> None:
@@ -51,6 +69,15 @@ def test_offsets_of_an_option() -> None:
         ('{"plant": 3}', "expected JSON like"),
         ('{"plant": {"x": 3}}', "expected JSON like"),
         ('{"plant": {"0": null}}', "expected JSON like"),
+        ('{"plant": {"0": 1.5}}', "expected JSON like"),
+        ('{"plant": {"0": 1.0}}', "expected JSON like"),
+        ('{"plant": {"0": 1e3}}', "expected JSON like"),
+        ('{"plant": {"0": true}}', "expected JSON like"),
+        ('{"plant": {"0": "7"}}', "expected JSON like"),
+        ('{"plant": {" 0": 7}}', "expected JSON like"),
+        ('{"plant": {"1_0": 7}}', "expected JSON like"),
+        ('{"plant": {"": 7}}', "expected JSON like"),
+        ('{"plant": {"0": Infinity}}', "expected JSON like"),
         ('{"plant": {"0": -1}}', "partition 0 of stream 'plant' has offset -1; accepted .* -2"),
         ('{"plant": {"-1": 1}}', "partition -1"),
     ],

@@ -1,4 +1,5 @@
 import asyncio
+import shutil
 import time
 from pathlib import Path
 
@@ -119,6 +120,36 @@ async def test_what_cannot_be_is_refused(opened: Opener, tmp_path: Path) -> None
     await catalog.close()
     with pytest.raises(StreamError, match=r"streams.temp.partitions = 2: there are 3"):
         opened(temp=options(partitions=2))
+
+
+async def test_a_stream_has_an_id_and_one_that_is_made_anew_another(
+    opened: Opener, tmp_path: Path
+) -> None:
+    """Whatever its options are, and whoever makes it."""
+    catalog = opened(kept=options())
+    made = catalog.create("made", options()).stream_id
+    kept = catalog.get("kept").stream_id
+    assert len({made, kept, ""}) == 3
+    catalog.adopt("made", options(filters=["b"]), "command")
+    assert catalog.get("made").stream_id == made
+    await catalog.close()
+    catalog = opened(kept=options(filters=["c"]))
+    assert [catalog.get(name).stream_id for name in ("kept", "made")] == [kept, made]
+    await append(catalog, "x", b"1")
+    gone = catalog.delete("made")
+    anew = catalog.create("made", options())
+    assert gone.done(), "or it would take the folder of the new one with it"
+    assert anew.stream_id > made, "of two the older one's is less"
+    assert anew.folder.is_dir()
+    assert anew.partitions[0].end == 0
+    catalog.adopt("made", options(), "command", "of-the-cluster")
+    await catalog.close()
+    catalog = opened(kept=options())
+    assert catalog.get("made").stream_id == "of-the-cluster"
+    await catalog.close()
+    shutil.rmtree(tmp_path / "streams" / "kept")
+    catalog = opened(kept=options())
+    assert catalog.get("kept").stream_id not in {kept, ""}
 
 
 async def test_a_definition_that_cannot_be_read_is_named(opened: Opener, tmp_path: Path) -> None:

@@ -5,15 +5,18 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow.parquet as pq
 import pytest
 
 from tests.support.pages import blocks
 from tests.vmq.streams.flight_support import Running
-from tests.vmq.streams.support import make, options, put, rows_from
+from tests.vmq.streams.support import Clock, make, options, put, row, rows_from
 from vmq.config.listeners import problems_of
 from vmq.config.options import ListenerOptions, StreamOptions
 from vmq.config.streams import problems_of as flaws_of
 from vmq.streams.flight.service import StreamServer
+from vmq.streams.log.partition import Partition
+from vmq.streams.tidying.janitor import Janitor
 
 PAGE = Path(__file__).parents[3] / "docs" / "streams.md"
 
@@ -34,7 +37,7 @@ def test_the_programs_run(tmp_path: Path) -> None:
         running.append(f"sensors/{number % 2}/temp", b"20.5")
     server = StreamServer(running.catalog)
     try:
-        segment, _, query = blocks(PAGE, "python")
+        segment, _, _, query = blocks(PAGE, "python")
         read: dict[str, Any] = {}
         exec(segment.replace("DATA_DIR", str(tmp_path)), read)
         assert read["table"].num_rows == 6
@@ -61,6 +64,32 @@ def test_the_check_of_a_segment_finds_each_flipped_bit(tmp_path: Path) -> None:
     for at in range(begin, len(raw), 7):
         with pytest.raises(ValueError, match=r"^(no batch|the batch at byte)"):
             check(raw[:at] + bytes([raw[at] ^ 4]) + raw[at + 1 :])
+
+
+def test_the_archive_is_read_as_a_table(tmp_path: Path) -> None:
+    """Of two streams and partitions, by days, as it is written."""
+    archive, begin = tmp_path / "archive", 1_774_000_000  # 2026-03-20
+    kept = options(filters=["a/#"], retention_age="1h", archive=archive.as_uri())
+    for name, number in (("sensors", 0), ("sensors", 1), ("others", 0)):
+        clock = Clock(begin)
+        partition = Partition(tmp_path / name / str(number), name, number, kept, clock)
+        for day in range(3):
+            now = (begin + 86_400 * day) * 1_000_000
+            put(partition, [row(each, time=now + each) for each in range(5)])
+            partition.roll()
+        clock.now += 86_400 * 5
+        Janitor([partition].copy).tidy()
+        partition.close()
+    program = blocks(PAGE, "python")[2]
+    assert "/srv/history" in program
+    first = {"/srv/history": str(archive), "2026-03-01": "2026-03-21"}
+    for before, after in first.items():
+        program = program.replace(before, after)
+    names: dict[str, Any] = {}
+    exec(program, names)
+    assert sorted(set(names["history"].column("date").to_pylist())) == ["2026-03-21", "2026-03-22"]
+    assert names["history"].num_rows == 2 * 2 * 5
+    assert pq.read_table(archive, partitioning=None).num_rows == 3 * 3 * 5
 
 
 @pytest.mark.parametrize("path", ["stream.json", "0/checkpoint", "0/00000000000000000000.arrows"])

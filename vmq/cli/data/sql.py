@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -38,10 +39,11 @@ def sql(
     A stream is a table of its name, with the columns topic, payload, qos, retain,
     timestamp, client_id, key, headers, stream, partition, "offset" (in quotes:
     it is a word of SQL) and its typed ones. payload is bytes, decode(payload) its
-    text. Works on a running broker, and on the data folder of one that is stopped.
-    It reads only; a query has a minute, half a GiB of memory (or what
-    limits.max_query_seconds and max_query_memory say), and a million rows to
-    answer.
+    text. In JSON a number that is NaN or infinite is null, and an interval a text
+    of ISO 8601 (P1DT7200S). Works on a running broker, and on the data folder of
+    one that is stopped. It reads only; a query has a minute, half a GiB of memory
+    (or what limits.max_query_seconds and max_query_memory say), and a million
+    rows to answer.
 
     \b
     Examples:
@@ -115,7 +117,9 @@ def plain(value: Any) -> Any:
             return "0x" + value.hex()
     if isinstance(value, datetime):
         return value.isoformat().replace("+00:00", "Z")
-    if isinstance(value, list):
+    if hasattr(value, "nanoseconds") and hasattr(value, "months"):
+        return interval(value.months, value.days, value.nanoseconds)
+    if isinstance(value, list | tuple):  # an entry of a map is a tuple
         return [plain(each) for each in value]
     if isinstance(value, dict):
         return {name: plain(each) for name, each in value.items()}
@@ -124,12 +128,45 @@ def plain(value: Any) -> Any:
     return str(value)
 
 
+def interval(months: int, days: int, nanoseconds: int) -> str:
+    """An interval as ISO 8601 has it; its parts do not add up, as days and months differ in length."""
+    whole, rest = divmod(abs(nanoseconds), 1_000_000_000)
+    sign = "-" if nanoseconds < 0 else ""
+    seconds = f"{sign}{whole}.{rest:09}".rstrip("0").rstrip(".")
+    parts = [f"{months}M" if months else "", f"{days}D" if days else ""]
+    if nanoseconds or not any(parts):
+        parts.append(f"T{seconds}S")
+    return "P" + "".join(parts)
+
+
+def finite(value: Any) -> Any:
+    """A plain value as JSON can have it, which knows neither NaN nor infinity."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, list):
+        return [finite(each) for each in value]
+    if isinstance(value, dict):
+        return {name: finite(each) for name, each in value.items()}
+    return value
+
+
 def rows_of(found: "pa.Table") -> Iterator[list[Any]]:
     """The rows, a part of them at a time."""
     for batch in found.to_batches(max_chunksize=4096):
-        columns = [column.to_pylist() for column in batch.columns]
+        columns = [values_of(column) for column in batch.columns]
         for values in zip(*columns, strict=True):
             yield [plain(value) for value in values]
+
+
+def values_of(column: "pa.Array") -> list[Any]:
+    """The values of a column; times that Python has no room for as Arrow writes them."""
+    import pyarrow as pa
+
+    try:
+        found: list[Any] = column.to_pylist()
+    except (OverflowError, ValueError):
+        found = column.cast(pa.string()).to_pylist()
+    return found
 
 
 def write_json(found: "pa.Table") -> None:
@@ -141,7 +178,8 @@ def write_json(found: "pa.Table") -> None:
             f"two columns are called {twice[0]!r}, and an object has one: name one with AS"
         )
     for row in rows_of(found):
-        print(json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False))
+        kept = dict(zip(names, finite(row), strict=True))
+        print(json.dumps(kept, ensure_ascii=False, allow_nan=False))
 
 
 def write_csv(found: "pa.Table") -> None:
@@ -180,4 +218,8 @@ def text_of(value: Any) -> str:
     """A value as text."""
     if value is None:
         return ""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    if isinstance(value, str):
+        return value
+    return json.dumps(
+        finite(value) if isinstance(value, list | dict) else value, ensure_ascii=False
+    )

@@ -72,15 +72,19 @@ class Definitions:
             if known is not None and not is_new:
                 return
         most, copies = len(stream.partitions), stream.options.replicas
+        stream_id = stream.stream_id
         if known:
             try:
-                before = decode_definition(name, known).options
+                found = decode_definition(name, known)
+                before, stream_id = found.options, found.stream_id
                 most, copies = max(most, before.partitions), max(copies, before.replicas)
             except PlaceError as error:
                 log.warning("%s", error)
         copies = declared.replicas if declared.replicas > 1 else copies
         options = msgspec.structs.replace(declared, partitions=most, replicas=copies)
-        records.define(name, Definition(options, stream.origin, records.now()))
+        records.define(name, Definition(options, stream.origin, records.now(), stream_id))
+        if stream_id != stream.stream_id:
+            self._catalog.adopt(name, stream.options, stream.origin, stream_id)
 
     def spread(self, hosts: int) -> None:
         """Streams whose number of copies is left open get one on each host, three at most; never fewer than before."""
@@ -118,7 +122,7 @@ class Definitions:
             return str(error)
         options = msgspec.structs.replace(found.options, **changes)
         since = max(self._records.now(), found.since + 1)
-        self._records.define(name, Definition(options, found.origin, since))
+        self._records.define(name, msgspec.structs.replace(found, options=options, since=since))
         self.follow(name)
         return ""
 
@@ -149,8 +153,8 @@ class Definitions:
             if had is not None and len(had.partitions) > options.partitions:
                 options = msgspec.structs.replace(options, partitions=len(had.partitions))
                 since = max(records.now(), found.since + 1)
-                records.define(name, Definition(options, found.origin, since))
-            stream = catalog.adopt(name, options, found.origin)
+                records.define(name, msgspec.structs.replace(found, options=options, since=since))
+            stream = catalog.adopt(name, options, found.origin, found.stream_id)
         except (PlaceError, StreamError, OSError) as error:
             log.error("this node cannot keep the stream %r of the cluster: %s", name, error)
             return

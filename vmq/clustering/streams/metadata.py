@@ -31,6 +31,8 @@ class Definition(Struct, frozen=True):
     origin: Literal["config", "command", "plugin"]
     #: Milliseconds of wall clock time.
     since: int
+    #: Tells it from one of the same name before it; "": versions before ids made it.
+    stream_id: str = ""
 
 
 class Ownership(Struct, frozen=True, array_like=True):
@@ -91,23 +93,34 @@ def merge(one: bytes, other: bytes) -> bytes:
     """Which of two values stands that were written at the same time.
 
     Of two owners the earlier one: it may have messages already. Of two definitions the later one, and one rather than
-    a deletion. What else there is only one node writes.
+    a deletion; but of two ids the older: a node that joins knows of no stream that is there already. What else there is
+    only one node writes.
     """
     owners = decode_owner(one), decode_owner(other)
     if owners[0] is not None and owners[1] is not None:
         return min((owners[0].since, one), (owners[1].since, other))[1]
-    return max((_since(one), one), (_since(other), other))[1]
+    found = _dated(one), _dated(other)
+    later = max((found[0].since, one), (found[1].since, other))[1]
+    if found[0].stream_id == found[1].stream_id or min(found[0].since, found[1].since) < 0:
+        return later
+    try:
+        definition = msgspec.json.decode(later, type=Definition)
+    except (ValueError, RecursionError):
+        return later
+    older = min(each.stream_id for each in found)
+    return encode(msgspec.structs.replace(definition, stream_id=older))
 
 
 class _Dated(Struct):
     since: int = -1
+    stream_id: str = ""
 
 
-def _since(raw: bytes) -> int:
+def _dated(raw: bytes) -> _Dated:
     try:
-        return msgspec.json.decode(raw, type=_Dated).since
+        return msgspec.json.decode(raw, type=_Dated)
     except (ValueError, RecursionError):
-        return -1
+        return _Dated()
 
 
 def chosen(stream: str, partition: int, nodes: Iterable[str]) -> str:

@@ -186,6 +186,7 @@ class Front(flight.FlightServerBase):  # type: ignore[misc]
         def ask(offset: int) -> Located:
             further = Ticket(
                 stream=wanted.stream,
+                stream_id=wanted.stream_id,
                 partition=wanted.partition,
                 start=offset,
                 filter=wanted.filter,

@@ -60,6 +60,7 @@ from vmq.streams.log.cursor import LogReader
 from vmq.streams.log.errors import (
     ElsewhereError,
     NotLocalError,
+    RecreatedError,
     StreamError,
     UnknownStreamError,
 )
@@ -82,6 +83,7 @@ _SLICE: Final = 0.25
 
 _ACTIONS: Final = {
     "streams": "The topic filters of each stream that the caller may read. Body: {}",
+    "ids": "The id of each stream that the caller may read: one made anew has another. Body: {}",
     "publish": """Publishes staged messages once. \
 Body: {"query": NAME, "batch": NUMBER, "parts": [[PART, ATTEMPT], ...]}""",
     "discard": 'Throws staged messages away. Body: {"query": NAME, "batch": NUMBER}',
@@ -273,11 +275,11 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
             asked = decode(body, TimeQuery, "body of by-timestamp")
             stream = self.readable(context, asked.stream)
             offsets = self.extents.at_time(stream, asked.time)
-        elif action.type == "streams":
-            user = user_of(context)
+        elif action.type in {"streams", "ids"}:
+            user, wants_ids = user_of(context), action.type == "ids"
             readable = {
-                name: each.options.filters
-                for name, each in self.catalog.streams.items()
+                name: each.stream_id if wants_ids else each.options.filters
+                for name, each in list(self.catalog.streams.items())
                 if self.access.may_read(user, each.options.filters)
             }
             return [json.dumps(readable).encode()]
@@ -358,6 +360,8 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
         # Who reads a file itself reads all that is in it.
         topics = None if isinstance(wanted, FileQuery) else wanted.filter
         stream = self.readable(context, wanted.stream, topics)
+        if wanted.stream_id not in {"", stream.stream_id} and stream.stream_id:
+            raise RecreatedError(wanted.stream)
         partition = stream.partition(wanted.partition)
         self.refuse_elsewhere(wanted.stream, wanted.partition)
         start = wanted.start
@@ -392,6 +396,7 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
         for number, found in self.extents.known(stream).items():
             ticket = Ticket(
                 stream=query.stream,
+                stream_id=stream.stream_id,
                 columns=query.columns,
                 filter=query.filter,
                 where=query.where,

@@ -40,10 +40,12 @@ class Query(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
 class Ticket(Query, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """What is wanted of one partition: rows from offset `start` up to `end`, or to the present end.
 
+    `stream_id`: which stream of that name the offsets are of; another one is refused.
     `wait`: seconds to wait for a row, should there be none at `start` yet. `packed`: Arrow streams as
     they lie in the segments instead of rows.
     """
 
+    stream_id: Annotated[str, Meta(max_length=100)] = ""
     partition: Annotated[int, Meta(ge=0)] = 0
     start: _Offset | Literal["earliest", "latest"] = "earliest"
     end: _Offset | None = None

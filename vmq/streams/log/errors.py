@@ -40,6 +40,15 @@ class OutOfRangeError(StreamError):
         self.latest = latest
 
 
+class RecreatedError(StreamError):
+    """Offsets are of a stream that was deleted; another one has its name."""
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(
+            f"stream {stream!r} was deleted and made anew: what is asked for was in the one before"
+        )
+
+
 class DamagedError(StreamError):
     """A segment holds something else than what was written.
 

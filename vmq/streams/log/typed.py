@@ -32,6 +32,8 @@ _PLAIN: Final[dict[str, Any]] = {
 _TOO_LARGE: Final = (pa.ArrowInvalid, OverflowError)
 #: Rows whose payloads are read together: one that does not fit has those read one by one.
 _TOGETHER: Final = 1024
+#: Up to here a float stands for one whole number alone.
+_EXACT: Final = float((1 << 53) - 1)
 #: What is not there, beside what is null.
 _NOTHING: Final = object()
 
@@ -277,6 +279,8 @@ def _whole(bits: int) -> Callable[[Any], int | None]:
 
     def whole(value: Any) -> int | None:
         if isinstance(value, float) and value.is_integer():
+            if abs(value) > _EXACT:
+                return None
             value = int(value)
         if isinstance(value, bool) or not isinstance(value, int) or not -limit <= value < limit:
             return None

@@ -8,6 +8,7 @@ import os
 import re
 import resource
 import sys
+import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
@@ -25,7 +26,7 @@ from vmq.config.columns import read_columns
 from vmq.streams.far import LOCATED_FORM, FarCursor, FarLog, Located
 from vmq.streams.helper import until_nobody_asks
 from vmq.streams.log.column_file import PLAIN, ColumnFile, path_of
-from vmq.streams.log.columns import Projection
+from vmq.streams.log.columns import Projection, as_ipc
 from vmq.streams.log.cursor import LogReader
 from vmq.streams.log.errors import StreamError
 from vmq.streams.log.frame import END as END_MARK
@@ -74,14 +75,20 @@ _LOCKED: Final = (
 
 
 class AskingBroker:
-    """The other end of the pipes."""
+    """The other end of the pipes. Scans of one query ask side by side, each in a thread of Arrow's."""
 
     def __init__(self, source: BinaryIO, sink: BinaryIO) -> None:
         self.source = source
         self.sink = sink
+        #: Held from a question to its answer: answers come in the order of the questions, and say not whose they are.
+        self._turn = threading.Lock()
 
     def say(self, kind: bytes, data: bytes) -> None:
-        """Sends one frame."""
+        """Sends one frame; a scan that nobody wants any more may have a question under way."""
+        with self._turn:
+            self._send(kind, data)
+
+    def _send(self, kind: bytes, data: bytes) -> None:
         self.sink.write(HEAD.pack(kind, len(data)) + data)
         self.sink.flush()
 
@@ -91,9 +98,10 @@ class AskingBroker:
         Raises:
             StreamError: there is none.
         """
-        self.say(ASK, msgspec.json.encode(asked))
-        kind, length = HEAD.unpack(self.source.read(HEAD.size))
-        data = self.source.read(length)
+        with self._turn:
+            self._send(ASK, msgspec.json.encode(asked))
+            kind, length = HEAD.unpack(self.source.read(HEAD.size))
+            data = self.source.read(length)
         if kind == FAIL:
             raise StreamError(data.decode())
         return kind, data
@@ -305,10 +313,8 @@ def connect(orders: SqlOrders, broker: AskingBroker) -> "duckdb.DuckDBPyConnecti
     connection.execute("attach ':memory:' as vmq")
     connection.execute("use vmq")
     for number, stream in enumerate(orders.streams):
-        connection.register(stream.name, StreamTable(number, stream, broker))
-        name = '"' + stream.name.replace('"', '""') + '"'
-        view = f"create view vmq.main.{name} as select * from temp.main.{name}"  # noqa: S608 - a quoted name
-        connection.execute(view)
+        # Not by `register`, which makes a view of the catalog temp: tools would find each stream twice.
+        connection.from_arrow(StreamTable(number, stream, broker)).create_view(stream.name)
     for each in _LOCKED:
         connection.execute(each)
     return connection
@@ -331,11 +337,11 @@ def run(orders: SqlOrders, broker: AskingBroker) -> None:
         raise ValueError(
             "accepted: one statement that reads, as select, from, with, describe, show or explain"
         )
-    result: Any = (
-        connection.sql(orders.query).limit(0)
-        if orders.describe
-        else connection.execute(statements[0])
-    )
+    if orders.describe:
+        described = columns_of(connection.sql(orders.query))
+        broker.say(DATA, as_ipc(described.empty_table()))
+        return
+    result: Any = connection.execute(statements[0])
     reader = result.to_arrow_reader(_ROWS)
     sink = pa.BufferOutputStream()
     rows = size = 0
@@ -350,6 +356,13 @@ def run(orders: SqlOrders, broker: AskingBroker) -> None:
                 )
             writer.write_batch(batch)
     broker.say(DATA, sink.getvalue().to_pybytes())
+
+
+def columns_of(relation: Any) -> pa.Schema:
+    """The columns of a query, as its result has them: those of a part of it have other names where two are alike."""
+    schema = relation.limit(0).to_arrow_reader(1).schema
+    fields = zip(schema, relation.columns, strict=True)
+    return pa.schema([field.with_name(name) for field, name in fields])
 
 
 def reason_of(error: Exception, orders: SqlOrders) -> str:

@@ -7,11 +7,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import duckdb
 import pyarrow.parquet as pq
 import pytest
 
 from tests.support.wire import PUBACK, Wire, publish_packet
+from vmq.cli.data import sql
 from vmq.cli.main import main
 from vmq.cli.terminal.console import FAILURE, USAGE
 from vmq.testing.process import BrokerProcess
@@ -98,6 +101,44 @@ def test_a_broker_that_runs_and_one_that_does_not(
     command = [sys.executable, "-m", "vmq", "sql", QUERY, "--data-dir", str(broker.data_dir)]
     done = subprocess.run(command, capture_output=True, timeout=60, check=True)
     assert done.stderr == b"", "of the processes that it starts"
+
+
+def test_what_json_has_no_word_for(capsys: pytest.CaptureFixture[str]) -> None:
+    """The output is JSON, whatever values there are; a parser that is strict takes it."""
+    query = """
+        select 'nan'::double as n, ['inf'::float, 1.5, '-inf'::float] as l, {'x': 'nan'::double} as s,
+        interval '-1 month 3 days' as i, [interval 90 minutes] as li, interval 0 seconds as z,
+        interval (-3) milliseconds as f, map {'a': 'inf'::double} as m, 'infinity'::timestamp is null as t,
+        timestamp_ns '2020-01-01 00:00:00.123456789' as ns, 2.5 as d
+    """
+    with duckdb.connect() as connection:
+        found: Any = connection.sql(query).to_arrow_table()
+        endless: Any = connection.sql("select 'infinity'::timestamp as t").to_arrow_table()
+    sql.write_json(found)
+    (line,) = capsys.readouterr().out.splitlines()
+    strict = json.JSONDecoder(parse_constant=refused)
+    assert strict.decode(line) == {
+        "n": None,
+        "l": [None, 1.5, None],
+        "s": {"x": None},
+        "i": "P-1M3D",
+        "li": ["PT5400S"],
+        "z": "PT0S",
+        "f": "PT-0.003S",
+        "m": [["a", None]],
+        "t": False,
+        "ns": "2020-01-01 00:00:00.123456789",
+        "d": "2.5",
+    }
+    sql.write_csv(found)
+    header, row = csv.reader(io.StringIO(capsys.readouterr().out))
+    assert dict(zip(header, row, strict=True))["l"] == "[null, 1.5, null]"
+    sql.write_json(endless)
+    assert strict.decode(capsys.readouterr().out)["t"], "which Python's datetime has no room for"
+
+
+def refused(word: str) -> None:
+    raise AssertionError(f"{word} is no JSON")
 
 
 def test_without_streams(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

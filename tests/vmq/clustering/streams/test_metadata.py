@@ -56,6 +56,19 @@ def test_of_owners_the_earlier_stays_of_definitions_the_later() -> None:
     assert merge(first, b"") == merge(b"", first) == first
 
 
+def test_of_ids_the_older_stays() -> None:
+    """A node that joins defines a stream of its configuration, and knows of none that is there."""
+    ours, theirs = options(filters=["a"]), options(filters=["b"])
+    there = encode(Definition(ours, "config", 5, "0001-x"))
+    joined = encode(Definition(theirs, "config", 7, "0002-y"))
+    early = encode(Definition(ours, "config", 4, ""))
+    merged = encode(Definition(theirs, "config", 7, "0001-x"))
+    assert merge(there, joined) == merge(joined, there) == merged
+    assert merge(merged, joined) == merge(merged, there) == merge(merged, b"") == merged
+    assert decode_definition("s", merge(merge(joined, early), there)).stream_id == ""
+    assert merge(merge(joined, early), there) == merge(joined, merge(early, there))
+
+
 def test_what_is_no_definition_is_refused() -> None:
     good = Definition(options(filters=["a/#"]), "command", 1)
     assert decode_definition("s", encode(good)) == good

@@ -91,6 +91,34 @@ async def test_a_stream_grows_everywhere(tmp_path: Path) -> None:
             await until(lambda: agree(a, again, streams=["s"]))
 
 
+async def test_a_stream_has_one_id_everywhere_and_one_made_anew_another(tmp_path: Path) -> None:
+    """One of the configuration too, which each node makes by itself: a node that comes has the id that is there."""
+    given = options(filters=["g/#"])
+    async with Broker(with_streams(tmp_path, "a", given=given)) as a:
+        await create(a, "made", filters=["m/#"])
+        first = {name: stream(a, name).stream_id for name in ("given", "made")}
+        b = Broker(with_streams(tmp_path, "b", address(a), given=given))
+        await b.start()
+        place = address(b)
+        await until(lambda: knows(b, "made"))
+        await until(lambda: all(stream(b, name).stream_id == first[name] for name in first))
+        assert all(stream(a, name).stream_id == first[name] for name in first)
+        streams_of(a).catalog.delete("made")
+        await until(lambda: not knows(b, "made"))
+        await create(b, "made", filters=["m/#"])
+        await until(lambda: knows(a, "made"))
+        anew = stream(b, "made").stream_id
+        assert anew not in {first["made"], ""}
+        assert stream(a, "made").stream_id == anew
+        await b.stop()
+        changed = options(filters=["g/+"])
+        async with Broker(with_streams(tmp_path, "b", listen=place, given=changed)) as again:
+            await until(lambda: stream(a, "given").options.filters == ["g/+"])
+            found = [stream(each, "given").stream_id for each in (a, again)]
+            assert found == [first["given"]] * 2
+            assert stream(again, "made").stream_id == anew
+
+
 # --- owners and messages
 
 

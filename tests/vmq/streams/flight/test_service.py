@@ -79,6 +79,19 @@ def test_what_the_endpoints_give_is_everything_once(client: flight.FlightClient)
             by_topic[each["topic"]] = int(each["payload"])
 
 
+def test_a_ticket_may_say_of_which_stream_its_offsets_are(client: flight.FlightClient) -> None:
+    """The endpoints' do: of a stream that is made anew they are refused."""
+    ids = act(client, "ids")
+    assert ids.keys() == act(client, "streams").keys()
+    info = client.get_flight_info(flight.FlightDescriptor.for_path("temp"))
+    assert {json.loads(each.ticket.ticket)["stream_id"] for each in info.endpoints} == {ids["temp"]}
+    found = client.do_get(ticket("temp", stream_id=ids["temp"])).read_all()
+    assert found == client.do_get(ticket("temp")).read_all()
+    with pytest.raises(flight.FlightError, match="'temp' was deleted and made anew") as caught:
+        client.do_get(ticket("temp", stream_id="another")).read_all()
+    assert code_of(caught.value) == "recreated"
+
+
 def test_a_command_carries_columns_filter_and_limit_to_the_endpoints(
     client: flight.FlightClient,
 ) -> None:
@@ -124,6 +137,7 @@ def test_offsets_by_action(client: flight.FlightClient) -> None:
         "group-beat",
         "group-publish",
         "group-leave",
+        "ids",
     }
 
 

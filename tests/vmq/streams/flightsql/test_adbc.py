@@ -70,6 +70,19 @@ def test_a_statement(ann: Any, name: str) -> None:
     assert rows(ann, query) == [(f"sensors/d{at}", sum(range(at, 30, 5)) / 6) for at in range(5)]
 
 
+def test_columns_of_one_name_are_called_as_the_statement_has_them(ann: Any) -> None:
+    """When the statement is prepared, before it runs, and in its result."""
+    for query, names in (
+        ("select 1 as x, 2 as x, 'a' as X", ["x", "x", "X"]),
+        ("select a.temp, b.temp from sensors a join sensors b using (topic)", ["temp", "temp"]),
+        ("explain select 1 as x, 2 as x", ["explain_key", "explain_value"]),
+    ):
+        with ann.cursor() as cursor:
+            assert cursor.adbc_execute_schema(query).names == names
+            cursor.execute(query)
+            assert cursor.fetch_arrow_table().schema.names == names
+
+
 def test_a_prepared_statement_knows_its_columns(ann: Any) -> None:
     with ann.cursor() as cursor:
         parameters = cursor.adbc_prepare('select count(*) as n from "with-dash"')

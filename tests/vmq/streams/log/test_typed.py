@@ -67,6 +67,8 @@ def fitting(kind: str, value: Any) -> Any:
         return None
     if kind == "double":
         return float(value)
+    if isinstance(value, float) and abs(value) >= 2**53:
+        return None
     bits = 31 if kind == "int32" else 63
     return int(value) if value == int(value) and -(1 << bits) <= value < 1 << bits else None
 
@@ -139,6 +141,37 @@ def test_what_all_fits_is_what_is_read_one_by_one(monkeypatch: pytest.MonkeyPatc
     late = quick.apply(batch([*rows, ("1/a", b'{"count": 3.0}'), ("1/a", b'{"count": 1e99}')]))
     assert [each[: len(rows)] for each in late] == found
     assert late[1].to_pylist()[-2:] == [3, None]
+
+
+def test_a_float_that_stands_for_several_whole_numbers_is_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However rows are read: whole numbers are exact up to the ends of the type, floats as far as they are."""
+    numbers = {
+        "9007199254740993": 2**53 + 1,
+        "9223372036854775807": 2**63 - 1,
+        "-9223372036854775808": -(2**63),
+        "9007199254740991.0": 2**53 - 1,
+        "-9.007199254740991e15": 1 - 2**53,
+        "20.0": 20,
+        "1e3": 1000,
+        "9.007199254740993e15": None,
+        "9007199254740992.0": None,
+        "-9007199254740993.0": None,
+        "1e18": None,
+    }
+    schema = {"n": "int64", "deep": "int64 a.b", "level": "int64 level:1"}
+    rows = [
+        (text, b'{"n": %b, "a": {"b": %b}}' % (text.encode(), text.encode())) for text in numbers
+    ]
+    wanted = list(numbers.values())
+    quick, slow = Extraction(read_columns(schema)), Extraction(read_columns(schema))
+    monkeypatch.setattr(slow, "_all_fit", lambda _: None)
+    for each in (quick, slow):
+        assert [found.to_pylist() for found in each.apply(batch(rows))] == [wanted] * 3
+        assert each.counts == {name: Unfit(0, wanted.count(None)) for name in schema}
+    alone = [Extraction(read_columns(schema)).apply(batch([each])) for each in rows]
+    assert [[found[0].as_py() for found in each] for each in alone] == [[n] * 3 for n in wanted]
 
 
 def test_the_payload_itself() -> None:

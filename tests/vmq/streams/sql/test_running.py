@@ -87,7 +87,17 @@ def test_filters_times_and_joins(running: Running) -> None:
     )
     assert ask(running, parsed) == [{"s": sum(range(30))}]
     assert len(ask(running, "explain select * from sensors")) == 1
-    assert {each["name"] for each in ask(running, "show tables")} == {"sensors", "with-dash"}
+
+
+def test_each_stream_is_listed_once_and_has_all_its_names(running: Running) -> None:
+    assert ask(running, "show tables") == [{"name": "sensors"}, {"name": "with-dash"}]
+    what = "table_catalog || '.' || table_schema || '.' || table_name as name"
+    listed = ask(running, f"select {what} from information_schema.tables order by name")
+    assert listed == [{"name": "vmq.main.sensors"}, {"name": "vmq.main.with-dash"}]
+    columns = "select count(*) as n from information_schema.columns where column_name = 'temp'"
+    assert ask(running, columns) == [{"n": 1}]
+    for name in ("sensors", "vmq.sensors", "main.sensors", 'vmq.main."sensors"'):
+        assert ask(running, f"select count(*) as n from {name}") == [{"n": 31}]
 
 
 def test_it_agrees_with_duckdb_on_the_same_rows(running: Running) -> None:
