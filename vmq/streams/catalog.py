@@ -40,7 +40,7 @@ from vmq.streams.log.partition import Partition
 from vmq.streams.log.scrub import RATE, Scrubber
 from vmq.streams.places import PartitionPlaces
 from vmq.streams.reader_places import SharedCursors
-from vmq.streams.replica.converting import become_replica, leave_log
+from vmq.streams.replica.converting import become_replica, has_single_log, leave_log
 from vmq.streams.replica.partition import ReplicaPartition
 from vmq.streams.replica.tidying import tidy_replica
 from vmq.streams.tidying.janitor import Janitor
@@ -71,6 +71,10 @@ class Stream:
         self.options = options
         #: What configuration or plugin say, where these say it: how many copies may be left open there.
         self.declared = options
+        if options.replicas > 1 and has_single_log(folder):
+            (
+                folder / SINGLE
+            ).touch()  # the configuration has changed while nobody was here to convert it
         #: Several nodes have copies: its partitions are those of groups (`vmq.clustering.raft`), or about to be.
         self.is_replicated = options.replicas > 1 and not (folder / SINGLE).exists()
         self.clock = clock

@@ -34,6 +34,7 @@ from vmq.clustering.raft.roads import Roads
 from vmq.clustering.raft.standing import Observer
 from vmq.clustering.raft.thread import GroupThread
 from vmq.runtime.metrics import Family
+from vmq.streams.replica.converting import GROUP
 from vmq.streams.replica.partition import ReplicaPartition
 from vmq_cluster.effects import Changed
 from vmq_cluster.node import ClusterNode
@@ -413,11 +414,10 @@ class GroupService:
     def _open_in_thread(
         self, stream: "Stream", partition: ReplicaPartition, place: ReplicaPlace
     ) -> None:
-        mark = partition.folder / "group"
-        if mark.exists() and mark.read_text(encoding="utf-8") != place.group:
-            partition.erase()  # of a stream of this name that was deleted
-        if not mark.exists() and self.places.name not in place.first:
-            partition.erase()  # what is left of a time when one node had it
+        mark = partition.folder / GROUP
+        is_other = mark.exists() and mark.read_text(encoding="utf-8") != place.group
+        if is_other or (not mark.exists() and self.places.name not in place.first):
+            partition.put_aside()  # of a stream that was deleted, of another cluster, or of this node alone
         if not mark.exists():
             mark.write_text(place.group, encoding="utf-8")
         self.thread.open(place.group, partition, stream.appender.keys, place.first)

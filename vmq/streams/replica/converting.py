@@ -4,6 +4,8 @@ They stay as they are, of term 0 and committed; the group's first batch begins a
 """
 
 import os
+from pathlib import Path
+from typing import Final
 
 from vmq.streams.log.checkpoint import sync_folder
 from vmq.streams.log.partition import Partition
@@ -11,6 +13,14 @@ from vmq.streams.log.segment import SUFFIX, index_path
 from vmq.streams.replica.log import COMMIT
 from vmq.streams.replica.opening import CLEAN, commit_note
 from vmq.streams.replica.partition import ReplicaPartition
+
+#: In the folder of a partition that has been opened for a group: which one.
+GROUP: Final = "group"
+
+
+def has_single_log(folder: Path) -> bool:
+    """Whether a stream's folder has messages of which this node had the only copy."""
+    return any(not (path.parent / GROUP).exists() for path in folder.glob(f"[0-9]*/*{SUFFIX}"))
 
 
 def leave_log(partition: Partition) -> None:
@@ -33,12 +43,13 @@ def become_replica(partition: Partition, *, keeps: bool) -> None:
 
     Args:
         partition: what `leave_log` was called for, if it keeps what it has.
-        keeps: whether what is there is the beginning of the group's log; else it is deleted.
+        keeps: whether what is there is the beginning of the group's log; else rows of its own are put aside.
 
     Raises:
         OSError: the disk.
     """
     before = partition.active
+    has_rows = not partition.is_copy and partition.kept != partition.end
     with partition.changed:  # nothing is merged or joined from here on
         partition.__class__ = ReplicaPartition
         assert isinstance(partition, ReplicaPartition)
@@ -47,7 +58,10 @@ def become_replica(partition: Partition, *, keeps: bool) -> None:
     before.file.close()
     partition.checkpoint.close()
     if not keeps:
-        partition.erase()
+        if has_rows:
+            partition.put_aside()
+        else:
+            partition.erase()
         return
     for path in partition.folder.glob("*" + SUFFIX):
         if path not in known:  # a join has replaced it just now

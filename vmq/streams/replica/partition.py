@@ -1,22 +1,28 @@
 """One node's copy of a partition, as readers know partitions: up to the commit index, and nothing behind it."""
 
+import logging
 import shutil
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from vmq.config.streams import StreamOptions
 from vmq.streams.log.checkpoint import sync_folder
 from vmq.streams.log.errors import DamagedError
 from vmq.streams.log.index import Index
 from vmq.streams.log.partition import Partition
-from vmq.streams.log.segment import Active, Header, Sealed, index_path, sealed_of
+from vmq.streams.log.segment import SUFFIX, Active, Header, Sealed, index_path, sealed_of
 from vmq.streams.replica.log import ReplicaLog
 from vmq.streams.replica.segment import LooseSegment
 from vmq.streams.tidying.compaction import CompactionNote
+
+log = logging.getLogger("vmq.streams")
+
+#: Below the folder of streams: what is no part of any log here any more, each in a data directory of its own.
+ASIDE: Final = ".aside"
 
 
 class ReplicaPartition(Partition):
@@ -89,6 +95,29 @@ class ReplicaPartition(Partition):
                 shutil.rmtree(path)
             else:
                 path.unlink(missing_ok=True)
+
+    def put_aside(self) -> None:
+        """What lies here is no part of the group's log, and may be nowhere else: it is kept. Raises `OSError`.
+
+        It is the log of a time before this node joined the cluster, or of a stream that was deleted while it was away.
+        """
+        self.shut(clean=False)
+        stream = self.folder.parent
+        if any(self.folder.glob("*" + SUFFIX)):
+            data = stream.parent / ASIDE / str(int(self.clock()))
+            kept = data / stream.parent.name / stream.name
+            kept.mkdir(parents=True, exist_ok=True)
+            for path in stream.iterdir():
+                if path.is_file():
+                    shutil.copyfile(path, kept / path.name)
+            self.folder.rename(kept / self.folder.name)
+            self.folder.mkdir()
+            log.warning(
+                "stream=%s partition=%d: what this node had of it is no part of the cluster's log; it is kept, to be "
+                "read by vmq stream export %s --data-dir %s",
+                *(self.stream, self.number, self.stream, data),
+            )
+        self.erase()
 
     def show(
         self, sealed: tuple[Sealed, ...], growing: LooseSegment | None, visible: int, end: int

@@ -8,13 +8,14 @@ import pytest
 
 from tests.support.until import until
 from tests.vmq.clustering.nodes import address, clustering, together
-from tests.vmq.clustering.raft.replicas import groups, is_led, node_config, payloads
+from tests.vmq.clustering.raft.replicas import groups, is_led, node_config, payloads, replicated
 from tests.vmq.clustering.stream_nodes import nodes, owners, stream
 from tests.vmq.streams.support import options
 from vmq.admin import streams as admin
 from vmq.admin.errors import RefusedError
 from vmq.broker import Broker
 from vmq.streams.log.cursor import LogReader
+from vmq.streams.stored import StoredStream, find_folder
 
 NAMES = ("a", "b", "c")
 
@@ -130,3 +131,33 @@ async def test_a_stream_of_the_configuration_gets_copies_as_nodes_join(tmp_path:
     finally:
         for each in brokers:
             await each.stop()
+
+
+async def test_what_a_node_had_alone_is_kept_when_the_cluster_that_it_joins_has_such_a_stream(
+    tmp_path: Path,
+) -> None:
+    """Acknowledged rows that are no part of the cluster's log are deleted by nobody but the operator."""
+    lone = Broker(node_config(tmp_path, "c", "", options(filters=["s/#"], key="topic")))
+    folder = Path(lone.config.broker.data_dir)
+    await lone.start()
+    for row in (b"1", b"2"):
+        await lone.publish("s/t", row, qos=1)
+    await lone.stop()
+    async with replicated(tmp_path, "a", "b", replicas=2) as brokers:
+        await brokers["a"].publish("s/t", b"3", qos=1)
+        made = options(filters=["s/#"], key="topic", replicas=2)
+        joins = Broker(node_config(tmp_path, "c", address(brokers["a"]), made))
+        await joins.start()
+        try:
+            await together(joins, *brokers.values())
+            await until(lambda: is_led(joins) and any(folder.glob("streams/.aside/*")))
+            await joins.publish("s/t", b"4", qos=1)
+            await until(lambda: payloads(brokers["b"]) == [b"3", b"4"])
+        finally:
+            await joins.stop()
+    [kept] = folder.glob("streams/.aside/*")
+    stored = StoredStream(find_folder(kept), "s")
+    assert [row for batch in stored.rows(["payload"]) for row in batch.column(0).to_pylist()] == [
+        b"1",
+        b"2",
+    ]
