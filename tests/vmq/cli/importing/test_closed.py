@@ -114,12 +114,12 @@ def test_who_denies_anonymous_clients_on_this_machine_alone_is_heard(old: Old) -
     [
         "listener 8883\npsk_hint h\n",
         "listener 1884\nprotocol http_api\n",
-        "listener 1884 h\nlistener x\n",
+        "listener x\n",
     ],
 )
 def test_a_listener_that_cannot_be_is_left_out(old: Old, text: str) -> None:
     config = old.imported("mosquitto.conf", f"listener 1885\nallow_anonymous true\n{text}")
-    assert config.listeners.keys() - {"port1884"} == {"port1885"}
+    assert set(config.listeners) == {"port1885"}
 
 
 def test_a_plugin_of_mosquitto_may_have_decided_about_topics(old: Old) -> None:
