@@ -12,6 +12,7 @@ from vmq.cli.terminal.settings import ConfigOption
 from vmq.config.text import HIDDEN, SECRETS, without_secrets
 
 if TYPE_CHECKING:
+    from vmq.cli.importing.rules import Imported
     from vmq.config.options import Config
     from vmq.plugins.checking import Checked
 
@@ -114,9 +115,14 @@ def import_config(
     """Make a configuration for vmq of another broker's.
 
     Writes vmq.toml, the files of users and of rules, and changes nothing that
-    is there. Then lists every setting that has no counterpart (with what to do
-    instead), and those that mean something else. Exits with 1 if the
-    configuration that was written needs a hand before it can start.
+    is there. Then lists every setting that could not be read or stands open
+    without a hand, every one that has no counterpart (with what to do
+    instead), and those that mean something else. Nothing is written that
+    opens what the other broker keeps closed.
+
+    Relative paths of certificates and logs are taken for paths beside FILE.
+    Checks what was written as vmq config check does, and exits with 1 if that
+    finds something, or a setting needs a hand.
 
     \b
     Examples:
@@ -136,16 +142,27 @@ def import_config(
         raise CliError(str(problem)) from None
     for path in written:
         print(path)
-    for title, is_lost in (("Without a counterpart", True), ("Different here", False)):
-        notes = [str(each) for each in found.notes if each.is_lost is is_lost]
-        if notes:
-            print(f"\n{title}:")
-            for text in notes:
-                print(f"  {text}")
+    _tell(found)
     wrong = problems(written[0])
     for text in wrong:
         error(text)
-    return FAILURE if wrong else 0
+    return FAILURE if wrong or any(each.is_wrong for each in found.notes) else 0
+
+
+def _tell(found: "Imported") -> None:
+    """Prints what the operator has to know of an import."""
+    for title, notes in (
+        ("Needs a hand", [each for each in found.notes if each.is_wrong]),
+        (
+            "Without a counterpart",
+            [each for each in found.notes if each.is_lost and not each.is_wrong],
+        ),
+        ("Different here", [each for each in found.notes if not each.is_lost]),
+    ):
+        if notes:
+            print(f"\n{title}:")
+            for note in notes:
+                print(f"  {note}")
 
 
 def _anonymous(config: "Config", name: str, plugins: "Checked") -> str:

@@ -3,6 +3,7 @@
 import errno
 import gc
 import os
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from importlib import import_module
@@ -118,11 +119,24 @@ def _called_by(arguments: Sequence[str]) -> Iterable[str]:
     return (first,) if first in COMMANDS else COMMANDS
 
 
+def _numbers_last(arguments: Sequence[str]) -> list[str]:
+    """The words of `vmq set OPTION -1 ...` with numbers below 0 where no options are looked for.
+
+    The parser takes each word with a dash for an option; no option of the program is a number.
+    """
+    if arguments[:1] != ["set"] or "--" in arguments:
+        return list(arguments)
+    numbers = [each for each in arguments if re.fullmatch(r"-[0-9][0-9.eE+-]*", each)]
+    if not numbers:
+        return list(arguments)
+    return [*(each for each in arguments if each not in numbers), "--", *numbers]
+
+
 def main(arguments: Sequence[str]) -> int:
     """Run one command line (without the program's name) and return its exit code."""
     try:
         app = app_of(_called_by(arguments))
-        result: object = app(list(arguments), prog_name="vmq", standalone_mode=False)
+        result: object = app(_numbers_last(list(arguments)), prog_name="vmq", standalone_mode=False)
         sys.stdout.flush()
     except typer.TyperException as problem:
         # Without a text: no arguments were given, and the help has been shown.

@@ -13,6 +13,7 @@ from vmq.core.context import Core
 from vmq.persistence.patience import SPAN, Patience
 from vmq.runtime.histogram import Histogram
 from vmq.store.damage import ADVICE, Isolation
+from vmq.store.files import note_log_end
 from vmq.store.opening import StoreDamagedError, text_of
 from vmq.store.store import Store, StoreError
 from vmq.store.tables import Block
@@ -92,6 +93,10 @@ class Committer:
             self.handle = None
         if store is not None:
             store.db.close()
+            try:
+                note_log_end(Path(store.db.name))
+            except OSError as error:
+                log.warning("how long the store's log is cannot be noted: %s", error)
 
     def schedule(self) -> None:
         """The store has its first work since the last commit, or the first that somebody waits for."""

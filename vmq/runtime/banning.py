@@ -14,6 +14,8 @@ log = logging.getLogger("vmq.broker")
 
 #: Seconds between looks at the file: another worker of the broker may have written it.
 INTERVAL: Final = 1.0
+#: Seconds in which all workers of a broker are told of a ban.
+_MOMENT: Final = 5.0
 
 
 class Others(Protocol):
@@ -43,6 +45,8 @@ class Banning(BanList):
         self._connections = connections
         #: The other nodes of a cluster.
         self.others: Others | None = None
+        #: When each ban ended connections the last time, and how many shortly before that.
+        self._ended: dict[tuple[Kind, str], tuple[float, int]] = {}
         #: Who else has clients: each ends those that are banned, by (client id, user, address), and says how many.
         self.ends: list[Callable[[Callable[[str, str | None, str], str]], int]] = []
 
@@ -74,7 +78,10 @@ class Banning(BanList):
         ban = self.bans.add(kind, value, seconds, reason)
         if self.others is not None:
             self.others.added(ban)
-        return ban, self.apply()
+        self.apply()
+        # Another worker of this broker may have told of this very ban a moment ago.
+        when, ended = self._ended.pop((ban.kind, ban.value), (0.0, 0))
+        return ban, ended if self.bans.now() - when < _MOMENT else 0
 
     def remove(self, kind: Kind, value: str) -> Ban | None:
         """Ends a ban by the operator's word, here and on the other nodes; None if there is none.
@@ -91,21 +98,30 @@ class Banning(BanList):
     def refusal(self, client_id: str, user: str | None, host: str) -> str:
         return self.bans.refusal(client_id, user, host)
 
-    def apply(self) -> int:
-        """Ends the connections of those who are banned; returns how many."""
+    def apply(self) -> None:
+        """Ends the connections of those who are banned."""
         # Without bans, which is nearly always, a CONNECT costs nothing for them.
         self.is_empty = not len(self.bans)
         if not len(self.bans):
-            return 0
-        ended = 0
+            return
         for connection in list(self._connections()):
             session = connection.session
             if session.subscriber is None or connection.closing:
                 continue
             host = connection.seen_peer().host
-            reason = self.bans.refusal(session.client_id, session.username, host)
+            reason = self._ends(session.client_id, session.username, host)
             if reason:
                 connection.close(reason)
-                ended += 1
         self._core.outbox.flush()
-        return ended + sum(end(self.bans.refusal) for end in self.ends)
+        for end in self.ends:
+            end(self._ends)
+
+    def _ends(self, client_id: str, user: str | None, host: str) -> str:
+        """Why a client that is connected has to go; empty if it may stay. The ban that says so counts it."""
+        ban = self.bans.find(client_id, user, host)
+        if ban is None:
+            return ""
+        key, now = (ban.kind, ban.value), self.bans.now()
+        when, count = self._ended.get(key, (now, 0))
+        self._ended[key] = (now, count + 1 if now - when < _MOMENT else 1)
+        return ban.said()

@@ -8,6 +8,7 @@ went into it, these files together are the whole database, whether its last proc
 The forms are those of LevelDB 1.22: doc/log_format.md, doc/impl.md, db/version_edit.cc.
 """
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -29,6 +30,9 @@ COMPACT_POINTER: Final = 5
 DELETED_FILE: Final = 6
 NEW_FILE: Final = 7
 PREVIOUS_LOG: Final = 9
+
+#: The file of the note that says how long the log was when the database was closed.
+LOG_END: Final = "LOG_END"
 
 #: An internal key ends with sequence number and kind.
 KEY_TAIL: Final = 8
@@ -82,9 +86,46 @@ def check_whole(folder: Path) -> None:
         size = tables[number].stat().st_size
         if size != table.size:
             raise StoreFlawError(f"its file {tables[number].name} has {size} bytes of {table.size}")
+    check_log_end(folder)
     # A repair leaves a database without logs.
     if version.log and not any(each.stem == f"{version.log:06}" for each in logs):
         raise StoreFlawError(f"its log file is missing: {version.log:06}.log")
+
+
+def note_log_end(folder: Path) -> None:
+    """Notes how long the log of a closed database is: LevelDB takes one that was cut for one that ends there.
+
+    The note holds for logs of that number only. LevelDB begins a new one whenever it opens the database.
+
+    Raises:
+        OSError: the disk.
+    """
+    lines = []
+    for each in sorted(folder.glob("*.log")):
+        with each.open("rb") as file:
+            os.fsync(
+                file.fileno()
+            )  # or a loss of power after a clean stop might leave less than is noted
+            lines.append(f"{each.name} {os.fstat(file.fileno()).st_size}\n")
+    work = folder / (LOG_END + ".tmp")
+    with work.open("w", encoding="ascii") as note:
+        note.writelines(lines)
+        note.flush()
+        os.fsync(note.fileno())
+    work.replace(folder / LOG_END)
+
+
+def check_log_end(folder: Path) -> None:
+    """Raises StoreFlawError if a log is shorter than it was when the database was closed."""
+    try:
+        noted = (folder / LOG_END).read_text(encoding="ascii").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return  # its last process was killed, or is older than the note
+    for line in noted:
+        name, _, size = line.partition(" ")
+        log = folder / name
+        if size.isdigit() and log.is_file() and log.stat().st_size < int(size):
+            raise StoreFlawError(f"its file {name} has {log.stat().st_size} bytes of {size}")
 
 
 def read_version(folder: Path) -> Version:

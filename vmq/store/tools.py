@@ -17,7 +17,7 @@ import plyvel
 
 from vmq.store.copying import check_room, copy_database
 from vmq.store.damage import forget, load
-from vmq.store.files import StoreFlawError, is_table
+from vmq.store.files import LOG_END, StoreFlawError, is_table
 from vmq.store.flaws import show
 from vmq.store.opening import (
     StoreDamagedError,
@@ -99,6 +99,8 @@ def mend(work: Path, found: "Examined", progress: Progress | None) -> StoreRepor
     Raises:
         StoreError: it cannot be mended.
     """
+    # The mended copy begins its numbers anew, so that one of its logs may have the noted name.
+    (work / LOG_END).unlink(missing_ok=True)
     try:
         notes = [
             f"lost of table {each.table}: {show(each.first.removesuffix(bytes(1)))} to {show(each.last)}"

@@ -45,7 +45,7 @@ WAYS: Final[Mapping[str, Dispatch]] = {
     "delete_retained": Dispatch.ANY,
     "show_retained": Dispatch.ANY,
     "list_bans": Dispatch.ANY,
-    "add_ban": Dispatch.ANY,
+    "add_ban": Dispatch.HERE,
     "remove_ban": Dispatch.ANY,
     "list_listeners": Dispatch.HERE,
     "start_listener": Dispatch.HERE,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from vmq.admin import keys, options
+from vmq.admin.bans import BanAdded
 from vmq.admin.errors import AdminError, NotFoundError, RefusedError
 from vmq.admin.jobs.mappings import MappingRow, added
 from vmq.admin.listeners import ListenerRow
@@ -38,6 +39,7 @@ class SupervisorOperations:
         self._frontend = frontend
         self._pool = pool
         self.operations: dict[str, Callable[[Any], Done | Awaitable[Done]]] = {
+            "add_ban": self._add_ban,
             "list_listeners": self._list_listeners,
             "start_listener": self._start_listener,
             "stop_listener": self._stop_listener,
@@ -69,6 +71,19 @@ class SupervisorOperations:
             ),
             "delete_api_key": lambda wanted: frontend.keys.delete(wanted.id),
         }
+
+    # --- bans
+
+    async def _add_ban(self, wanted: Any) -> Done:
+        """Has each worker ban and say whom it ended for it: the first tells the others, but not how many they had."""
+        answers = [
+            msgspec.json.decode(
+                await self._pool.ask(worker, BY_NAME["add_ban"], wanted), type=BanAdded
+            )
+            for worker in self._pool.running()
+        ]
+        ended = sum(each.disconnected for each in answers)
+        return msgspec.structs.replace(answers[-1], disconnected=ended)
 
     # --- listeners
 

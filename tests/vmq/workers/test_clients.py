@@ -264,3 +264,14 @@ def test_a_restarted_worker_knows_of_absent_sessions_when_it_accepts(
     several.kill(2)
     connect(2, "publisher").publish("kept/1", "while away", 1)
     assert connect(1, "absent", clean=False).received(1) == ["while away"]
+
+
+def test_a_ban_counts_the_clients_of_all_workers(several: Several) -> None:
+    wires = [several.client_on(number, f"banned-{number}") for number in (1, 2)]
+    for number in (1, 2):
+        status, row = several.api("POST", "/ban", client_id=f"banned-{number}")
+        assert (status, row["disconnected"]) == (200, 1), row
+    for number, wire in zip((1, 2), wires, strict=True):
+        with wire:
+            wire.expect_closed()
+        several.api("DELETE", "/ban", client_id=f"banned-{number}")

@@ -58,6 +58,7 @@ def set_option(
     Examples:
       vmq set --where 'live and option ~ "queue"'
       vmq set queue.max_offline_messages 5000
+      vmq set queue.max_online_messages -1
       vmq set log.level debug
       vmq set listeners.tcp.max_connections 1000
       vmq set --list

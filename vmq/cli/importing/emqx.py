@@ -1,10 +1,12 @@
-"""emqx.conf of EMQX 5, in HOCON, and its acl.conf, in Erlang's terms."""
+"""emqx.conf of EMQX 5, in HOCON."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from vmq.cli.importing.emqx_acl import SHIPPED, acl
+from vmq.cli.importing.hocon import Lines, as_text, parsed, settings
 from vmq.cli.importing.rules import (
     Imported,
     ImportProblem,
@@ -13,6 +15,7 @@ from vmq.cli.importing.rules import (
     address,
     flag,
     lifetime,
+    mountpoint,
     number,
     read_text,
     seconds,
@@ -23,7 +26,7 @@ from vmq.cli.importing.rules import (
 
 
 def _infinite(text: str) -> int:
-    return -1 if text in ("infinity", "0") else int(text)
+    return -1 if text in ("infinity", "0") else number(text)
 
 
 _POLICIES: Final = {"random": "random", "local": "prefer_local"}
@@ -68,7 +71,7 @@ _GLOBAL: Final = {
     "mqtt.peer_cert_as_clientid": Rule(note="a plugin may change the client id (auth_on_register)"),
     "retainer.max_payload_size": Rule(note="`limits.max_message_size` is for all messages"),
     "retainer.backend.max_retained_messages": Rule(
-        "limits.max_retained_messages", lambda text: int(text) or None
+        "limits.max_retained_messages", lambda text: number(text) or None
     ),
     "retainer.msg_expiry_interval": Rule(note="retained messages stay until they are cleared"),
     "retainer.enable": Rule(note="retained messages are kept"),
@@ -79,7 +82,7 @@ _GLOBAL: Final = {
         "log.level", lambda text: {"notice": "info", "critical": "error"}.get(text, text)
     ),
     "log.console.formatter": Rule("log.format"),
-    "log.file.to": Rule("log.file"),
+    "log.file.to": Rule("log.file", is_path=True),
     "node.name": Rule(note="a node of a cluster is named by `cluster.node_name`; docs/cluster.md"),
     "node.cookie": Rule(
         note="nodes of a cluster share a key: `vmq cluster keygen`, `cluster.key_file`"
@@ -123,13 +126,16 @@ _PER_LISTENER: Final = {
         flag,
         "only from addresses in `proxy_protocol_trusted`, this machine's by default",
     ),
-    "ssl_options.certfile": Rule("certfile"),
-    "ssl_options.keyfile": Rule("keyfile"),
+    "ssl_options.certfile": Rule("certfile", is_path=True),
+    "ssl_options.keyfile": Rule("keyfile", is_path=True),
     "ssl_options.password": Rule("keypasswd"),
-    "ssl_options.cacertfile": Rule("cafile"),
-    "ssl_options.fail_if_no_peer_cert": Rule("require_certificate", flag),
+    "ssl_options.cacertfile": Rule("cafile", is_path=True),
+    "ssl_options.fail_if_no_peer_cert": Rule("require_certificate", flag, closed=True),
     "mountpoint": Rule(
-        note="there it is put before the topics; here `mountpoint` makes a topic tree of its own"
+        "mountpoint",
+        mountpoint,
+        "there it is put before the topics; here it makes a topic tree of its own. A listener whose mountpoint has "
+        "a placeholder is left out",
     ),
     "ssl_options.verify": Rule(
         read=str, note="a certificate is verified where there is a `cafile`"
@@ -139,9 +145,14 @@ _PER_LISTENER: Final = {
     "websocket.check_origin_enable": Rule(note="`allowed_origins`"),
     "websocket.check_origins": Rule(note="`allowed_origins`"),
     "acceptors": Rule(note="there is one, which accepts all that wait"),
-    "tcp_options.backlog": Rule("", note="`network.backlog`"),
+    "tcp_options.backlog": Rule(note="`network.backlog`"),
     "enable_authn": Rule(note="`auth_plugins` and `allow_anonymous` of a listener"),
-    "access_rules": Rule(note="a firewall, or `vmq ban add --address`"),
+    "access_rules": Rule(
+        note="a firewall, or `vmq ban add --address`; where they deny anybody, the listener is left out"
+    ),
+    "authentication": Rule(
+        note="nobody is let in there: `auth_plugins` of a listener names plugins"
+    ),
     "zone": Rule(note="settings hold for all listeners"),
 }
 
@@ -162,239 +173,231 @@ def read(path: Path) -> Imported:
     Raises:
         ImportProblem: it cannot be read, or it is no HOCON.
     """
-    tree = parsed(path)
-    found = Imported()
-    authentication, authorization = tree.pop("authentication", []), tree.pop("authorization", {})
-    _listeners(path, tree.pop("listeners", {}), found)
-    for setting in settings(path, tree):
-        section = setting.key.partition(".")[0]
-        if section in _SECTIONS:
-            if not any(note.what.startswith(section + ".") for note in found.notes):
-                found.lost(Setting(setting.place, f"{section}.*", ""), _SECTIONS[section])
-            continue
-        if setting.key == "flapping_detect.enable":
-            continue
-        found.apply(_GLOBAL, setting, setting.key)
-    if not tree.get("flapping_detect", {}).get("enable", False):
-        found.tree.get("limits", {}).pop("flapping_limit", None)
-    _authentication(path, authentication, found)
-    _authorization(path, authorization, found)
-    return found
+    return _EmqxReader(path).result()
 
 
-def parsed(path: Path) -> dict[str, Any]:
-    """The file as nested tables.
+class _EmqxReader:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._tree = parsed(path)
+        self._lines = Lines(path)
+        self._found = Imported(self._locate)
 
-    Raises:
-        ImportProblem: it cannot be read, it is no HOCON, or the library for that is missing.
-    """
-    text = read_text(path)
-    try:
-        from pyhocon import ConfigFactory
-        from pyhocon.exceptions import ConfigException
-        from pyparsing import ParseBaseException
-    except ImportError:
-        raise ImportProblem("EMQX's HOCON is read by pyhocon; pip install 'vmq[emqx]'") from None
-    try:
-        found = ConfigFactory.parse_string(text, basedir=str(path.parent), resolve=True)
-    except (ConfigException, ParseBaseException, OSError) as error:
-        raise ImportProblem(f"{path}: no HOCON: {error}") from None
-    return dict(found.as_plain_ordered_dict())
-
-
-def settings(path: Path, tree: Mapping[str, Any], above: str = "") -> Iterator[Setting]:
-    """The settings of nested tables by dotted key."""
-    for name, value in tree.items():
-        key = f"{above}{name}".replace('"', "")
-        if isinstance(value, Mapping):
-            yield from settings(path, value, f"{key}.")
-        else:
-            yield Setting(str(path), key, _text(value))
-
-
-def _text(value: object) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if hasattr(value, "seconds"):  # as the library reads `30s`
-        return f"{_seconds_in(value):g}s"
-    if isinstance(value, list):
-        return ", ".join(map(str, value))
-    return str(value)
-
-
-def _seconds_in(span: Any) -> float:
-    """Seconds of a span, of either of the two kinds that the library gives."""
-    parts = {"days": 86_400, "hours": 3600, "minutes": 60, "seconds": 1}
-    whole = sum(getattr(span, name, 0) * each for name, each in parts.items())
-    return float(whole) + float(getattr(span, "microseconds", 0)) / 1e6
-
-
-def _listeners(path: Path, kinds: Mapping[str, Any], found: Imported) -> None:
-    """Those of the file, over EMQX's own four: a file that names none has them too."""
-    for kind, (scheme, port) in _SCHEMES.items():
-        listeners = {"default": {}, **kinds.get(kind, {})}
-        for name, table in listeners.items():
-            stated = dict(table)
-            if kind in ("ssl", "wss") and not stated:
-                continue  # with EMQX's own certificate, which is nobody's
-            if not (flag(_text(stated.pop("enable", stated.pop("enabled", True))))):
+    def result(self) -> Imported:
+        """What comes of it all."""
+        tree, found = self._tree, self._found
+        said = tree.get("authorization")
+        has_sources = isinstance(said, dict) and "sources" in said
+        authentication = tree.pop("authentication", [])
+        authorization = self._table(tree.pop("authorization", {}), "authorization")
+        self._listeners(self._table(tree.pop("listeners", {}), "listeners"))
+        for setting in settings(self._lines, tree):
+            section = setting.key.partition(".")[0]
+            if section in _SECTIONS:
+                if not any(note.what.startswith(section + ".") for note in found.notes):
+                    whole = Setting(self._lines.place(section), f"{section}.*", "")
+                    found.lost(whole, _SECTIONS[section])
                 continue
-            here = kind if name == "default" else f"{kind}_{name}"
-            host, number_of = address(str(stated.pop("bind", port)), port)
-            websocket = dict(stated.pop("websocket", {}))
-            web = str(websocket.pop("mqtt_path", "/mqtt")) if scheme in ("ws", "wss") else ""
-            if websocket:
-                stated["websocket"] = websocket
-            found.set(f"listeners.{here}.url", url(scheme, host, number_of, web))
-            for each in settings(path, stated):
-                wider = Setting(each.place, f"listeners.{kind}.{name}.{each.key}", each.value)
-                found.apply(_PER_LISTENER, wider, each.key, f"listeners.{here}")
-    for kind in kinds:
-        if kind not in _SCHEMES:
-            found.lost(Setting(str(path), f"listeners.{kind}", ""), "there is no QUIC")
-
-
-def _authentication(path: Path, chain: Any, found: Imported) -> None:
-    links = chain if isinstance(chain, list) else [chain] if chain else []
-    if not links:
-        found.set("auth.allow_anonymous", True)
-        found.differs(
-            Setting(str(path), "authentication", ""),
-            "nobody authenticates: everybody is let in, and no plugin is asked",
-        )
-    for link in links:
-        backend = str(link.get("backend", link.get("mechanism", "")))
-        setting = Setting(str(path), f"authentication {backend}", "")
-        if backend == "built_in_database":
-            found.files.setdefault("passwd", b"# vmq passwd add passwd USER\n")
-            found.set("plugins.vmq_passwd.file", "passwd")
-            found.lost(
-                setting,
-                "its users are in EMQX's database: give each a password by `vmq passwd add`",
-            )
-        elif backend == "http":
-            found.lost(setting, "vmq_webhooks (its own format), or a plugin")
-        else:
-            found.lost(setting, "a plugin: docs/examples has some for PostgreSQL, SQLite and Redis")
-
-
-def _authorization(path: Path, table: Mapping[str, Any], found: Imported) -> None:
-    for source in table.get("sources", []):
-        kind = str(source.get("type", ""))
-        setting = Setting(str(path), f"authorization {kind}", str(source.get("path", "")))
-        if kind != "file":
-            found.lost(setting, "a plugin: docs/examples has some for PostgreSQL, SQLite and Redis")
-            continue
-        text = str(source["rules"]) if "rules" in source else None
-        if text is None:
-            named = Path(re.sub(r"\$\{\w+\}/", "", str(source.get("path", "etc/acl.conf"))))
-            places = [path.parent / named, path.parent / named.name]
-            file = next((each for each in places if each.is_file()), None)
-            if file is None:
-                found.lost(setting, "there is no such file beside this one")
+            if setting.key == "flapping_detect.enable":
                 continue
-            text = read_text(file)
-        found.files["acl"] = acl(text, str(source.get("path", path)), found).encode()
-        found.set("plugins.vmq_acl.file", "acl")
-    if _text(table.get("no_match", "allow")) == "allow":
-        found.lost(
-            Setting(str(path), "authorization.no_match", "allow"),
-            "what no rule of vmq_acl allows is refused; `pattern readwrite #` allows the rest",
-        )
+            found.apply(_GLOBAL, setting, setting.key)
+        flapping = tree.get("flapping_detect")
+        if not (isinstance(flapping, dict) and flapping.get("enable") is True):
+            found.tree.get("limits", {}).pop("flapping_limit", None)
+        self._authentication(authentication)
+        self._authorization(authorization, has_sources)
+        return found
 
+    def _setting(self, key: str, value: object = "") -> Setting:
+        return Setting(self._lines.place(key), key, as_text(value))
 
-_TERM: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],.]|[A-Za-z_]\w*|[^\s{}\[\],."%]+')
+    def _table(self, value: object, key: str) -> dict[str, Any]:
+        if isinstance(value, dict):
+            return dict(value)
+        self._found.wrong(self._setting(key, value), "accepted: a table")
+        return {}
 
+    def _flag(self, value: object, key: str) -> bool | None:
+        """Yes, no, or None: it is neither, which is told."""
+        try:
+            return flag(as_text(value))
+        except ValueError as error:
+            self._found.wrong(self._setting(key, value), str(error))
+            return None
 
-def acl(text: str, place: str, found: Imported) -> str:
-    """Rules of an acl.conf in the syntax of vmq_acl. What would allow more is left out, and told."""
-    bare = re.sub(r"%.*", "", re.sub(r'"(?:[^"\\]|\\.)*"', lambda m: m[0].replace("%", "\0"), text))
-    rules = list(_terms(bare.replace("\0", "%"), place))
-    lines: list[str] = []
-    users: dict[str, list[str]] = {}
-    allowed = [topic for rule in rules if rule[0] == "allow" for topic in _topics(rule)]
-    for rule in rules:
-        for topic in _topics(rule):
-            setting = Setting(place, _shown(rule), "")
-            if isinstance(topic, tuple):
-                found.lost(setting, f"no rule is about the very filter {topic[1]}")
-            else:
-                _rule(rule, topic, allowed, setting, (lines, users), found)
-    for user, own in users.items():
-        lines += ["", f"user {user}", *own]
-    return "\n".join(lines) + "\n"
+    def _locate(self, text: str) -> Path:
+        """Where a file lies: EMQX's own folders stand in variables, or are relative to its root."""
+        named = Path(re.sub(r"^\$\{\w+\}/", "", text))
+        folder = self._path.absolute().parent
+        places = [folder / named, folder.parent / named, folder / Path(*named.parts[1:])]
+        return next((each for each in places if each.is_file()), places[0])
 
+    # Listeners
 
-def _rule(
-    rule: list[Any],
-    topic: str,
-    allowed: list[Any],
-    setting: Setting,
-    into: tuple[list[str], dict[str, list[str]]],
-    found: Imported,
-) -> None:
-    lines, users = into
-    action = rule[2] if len(rule) > 2 else "all"
-    if isinstance(action, list):
-        action = str(action[0])
-    access = {"subscribe": "read", "publish": "write"}.get(action, "readwrite")
-    who = rule[1]
-    here = topic.replace("${clientid}", "%c").replace("${username}", "%u")
-    if "${" in here:
-        found.lost(setting, f"a placeholder in {topic}")
-        return
-    if rule[0] == "deny":
-        if who != "all":
-            found.lost(setting, "a denial for some alone: give the others what they may")
-        elif topic == "#":
-            return  # what is not allowed is refused
-        elif topic.startswith("$") and not any(
-            isinstance(each, str) and each.startswith("$") for each in allowed
-        ):
+    def _listeners(self, kinds: dict[str, Any]) -> None:
+        """Those of the file, over EMQX's own four: a file that names none has them too."""
+        for kind, (scheme, port) in _SCHEMES.items():
+            stated = self._table(kinds.get(kind, {}), f"listeners.{kind}")
+            for name, value in {"default": {}, **stated}.items():
+                table = self._table(value, f"listeners.{kind}.{name}")
+                if kind in ("ssl", "wss") and not table:
+                    continue  # with EMQX's own certificate, which is nobody's
+                self._listener(kind, name, table, (scheme, port))
+        for kind in kinds:
+            if kind not in _SCHEMES:
+                self._found.lost(self._setting(f"listeners.{kind}"), "there is no QUIC")
+
+    def _listener(self, kind: str, name: str, stated: dict[str, Any], own: tuple[str, int]) -> None:
+        found, key = self._found, f"listeners.{kind}.{name}"
+        scheme, port = own
+        enabled = stated.pop("enable", stated.pop("enabled", True))
+        if not self._flag(enabled, f"{key}.enable"):
             return
-        else:
-            lines.append(f"pattern deny {here}")
-            found.differs(
-                setting, "it denies reading and writing, and wins over every rule that allows"
+        plain = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
+        here = kind if name == "default" else f"{kind}_{plain}"
+        bind = stated.pop("bind", port)
+        try:
+            host, number_of = address(as_text(bind), port)
+        except ValueError as error:
+            found.wrong(self._setting(f"{key}.bind", bind), str(error))
+            return
+        rules = stated.get("access_rules", "allow all")
+        if as_text(rules) != "allow all":
+            what = "the listener is left out: a firewall, or `vmq ban add --address`"
+            found.wrong(self._setting(f"{key}.access_rules", rules), what)
+            return
+        stated.pop("access_rules", None)
+        if not self._keeps_apart(key, stated.get("mountpoint", "")):
+            return
+        websocket = self._table(stated.pop("websocket", {}), f"{key}.websocket")
+        web = str(websocket.pop("mqtt_path", "/mqtt")) if scheme in ("ws", "wss") else ""
+        if websocket:
+            stated["websocket"] = websocket
+        found.set(f"listeners.{here}.url", url(scheme, host, number_of, web))
+        if stated.pop("authentication", []):
+            # Who may log in there is said there alone, so nobody whom the others let in.
+            found.set(f"listeners.{here}.allow_anonymous", False)
+            found.set(f"listeners.{here}.auth_plugins", [])
+            found.lost(self._setting(f"{key}.authentication"), _PER_LISTENER["authentication"].note)
+        for each in settings(self._lines, stated, f"{key}."):
+            short = each.key.removeprefix(f"{key}.".replace('"', ""))
+            found.apply(_PER_LISTENER, each, short, f"listeners.{here}")
+
+    def _keeps_apart(self, key: str, value: object) -> bool:
+        """Whether the listener's clients can be kept from the topics of the others, as they are there."""
+        try:
+            mountpoint(as_text(value))
+        except ValueError as error:
+            self._found.wrong(self._setting(f"{key}.mountpoint", value), str(error))
+            return False
+        return True
+
+    # Who may connect, and may what
+
+    def _authentication(self, chain: Any) -> None:
+        found, key = self._found, "authentication"
+        links = chain if isinstance(chain, list) else [chain]
+        if not chain and isinstance(chain, (list, dict)):
+            found.set("auth.allow_anonymous", True)
+            what = "nobody authenticates: everybody is let in, and no plugin is asked"
+            found.differs(self._setting(key), what)
+            return
+        # The default would open listeners on loopback where no plugin authenticates.
+        found.set("auth.allow_anonymous", False)
+        for link in links:
+            if not isinstance(link, dict):
+                found.wrong(self._setting(key, link), "accepted: a list of tables")
+                continue
+            backend = str(link.get("backend", link.get("mechanism", "")))
+            place = self._lines.place(key)
+            setting = Setting(place, f"authentication {backend}", "")
+            if not self._flag(link.get("enable", True), f"{key}.enable"):
+                found.lost(setting, "it is off")
+            elif backend == "built_in_database":
+                found.files.setdefault("passwd", b"# vmq passwd add passwd USER\n")
+                found.set("plugins.vmq_passwd.file", "passwd")
+                what = "its users are in EMQX's database: give each a password by `vmq passwd add`"
+                found.lost(setting, what)
+            elif backend == "http":
+                found.lost(setting, "vmq_webhooks (its own format), or a plugin")
+            else:
+                found.lost(
+                    setting, "a plugin: docs/examples has some for PostgreSQL, SQLite and Redis"
+                )
+
+    def _authorization(self, table: dict[str, Any], has_sources: bool) -> None:
+        """The rules of the sources in their order: what one decides, those behind it are not asked."""
+        found = self._found
+        no_match = as_text(table.get("no_match", "allow"))
+        texts = list(self._rules(table.get("sources", []), has_sources))
+        if not texts and no_match == "allow":
+            return  # nobody decides, and everybody may do everything
+        found.files["acl"] = "".join(acl_of for acl_of in texts).encode()
+        found.set("plugins.vmq_acl.file", "acl")
+        if no_match == "allow":
+            found.lost(
+                self._setting("authorization.no_match", "allow"),
+                "what no rule of vmq_acl allows is refused; `pattern readwrite #` allows the rest",
             )
-        return
-    if who == "all":
-        lines.append(f"pattern {access} {here}")
-    elif isinstance(who, list) and who[0] in ("username", "user") and isinstance(who[1], str):
-        users.setdefault(who[1], []).append(f"topic {access} {here}")
-    else:
-        found.lost(setting, "rules are for user names, and for client ids by %c")
 
+    def _rules(self, sources: Any, has_sources: bool) -> Iterator[str]:
+        """The rules here of each source, up to the first of which nothing can be known."""
+        found, key = self._found, "authorization.sources"
+        if not has_sources:
+            beside = self._locate("etc/acl.conf")
+            sources = [{"type": "file", "path": "etc/acl.conf"}] if beside.is_file() else None
+            if sources is None:
+                what = (
+                    "there is no acl.conf beside this file: the rules are those that come with EMQX"
+                )
+                found.differs(Setting(str(self._path), key, ""), what)
+                sources = [{"type": "file", "rules": SHIPPED}]
+        written: list[tuple[str, str]] = []
+        for source in sources if isinstance(sources, list) else [sources]:
+            if not isinstance(source, dict):
+                found.wrong(self._setting(key, source), "accepted: a list of tables")
+                yield ""
+                break
+            if self._flag(source.get("enable", True), f"{key}.enable") is False:
+                continue
+            text = self._text_of(source)
+            if text is None:
+                what = "nothing is allowed that it, or a source behind it, decides"
+                found.lost(Setting(self._lines.place(key), "authorization", ""), what)
+                yield ""
+                break
+            written.append(text)
+        if written:
+            yield self._acl(written)
 
-def _topics(rule: list[Any]) -> list[Any]:
-    """The filters of a rule; of `{eq, FILTER}` a pair."""
-    if len(rule) < 4:
-        return ["#"]
-    return [("eq", each[1]) if isinstance(each, list) else each for each in rule[3]]
+    def _text_of(self, source: dict[str, Any]) -> tuple[str, str] | None:
+        """The rules of a source, with the name of their place; None: they are not known."""
+        kind = str(source.get("type", ""))
+        key = "authorization.sources"
+        setting = Setting(
+            self._lines.place(key), f"authorization {kind}", str(source.get("path", ""))
+        )
+        if kind != "file":
+            self._found.lost(
+                setting, "a plugin: docs/examples has some for PostgreSQL, SQLite and Redis"
+            )
+            return None
+        if "rules" in source:
+            return str(source["rules"]), f"{self._path} rules"
+        file = self._locate(str(source.get("path", "etc/acl.conf")))
+        try:
+            return read_text(file), str(file)
+        except ImportProblem as problem:
+            self._found.wrong(setting, str(problem))
+            return None
 
-
-def _shown(rule: list[Any]) -> str:
-    return "{" + ", ".join(map(str, rule)) + "}"
-
-
-def _terms(text: str, place: str) -> Iterator[list[Any]]:
-    """The tuples of a file of Erlang's terms: tuples and lists as lists, atoms and strings as text."""
-    stack: list[list[Any]] = [[]]
-    for token in _TERM.findall(text):
-        match token:
-            case "{" | "[":
-                stack.append([])
-            case "}" | "]":
-                if len(stack) < 2:
-                    raise ImportProblem(f"{place}: a bracket too many")
-                done = stack.pop()
-                stack[-1].append(done)
-            case ",":
-                pass
-            case ".":
-                yield from stack[0]
-                stack[0].clear()
-            case _:
-                stack[-1].append(token[1:-1] if token.startswith('"') else token)
-    if len(stack) != 1 or stack[0]:
-        raise ImportProblem(f"{place}: a rule does not end with a dot")
+    def _acl(self, texts: list[tuple[str, str]]) -> str:
+        """The sources one after the other; one that is no list of rules allows nothing, nor do those behind it."""
+        try:
+            return acl(texts, self._found)
+        except ImportProblem as problem:
+            place, _, what = str(problem).rpartition(": ")
+            self._found.wrong(
+                Setting(place, "authorization file", ""), f"{what}; nothing is allowed"
+            )
+            return ""

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from vmq.cli.importing import emqx, mosquitto, vernemq
+from vmq.cli.importing import emqx, mosquitto_rules, vernemq
 from vmq.cli.importing.rules import Rule
 
-TABLES: Final = {"mosquitto": mosquitto.TABLE, "vernemq": vernemq.TABLE, "emqx": emqx.TABLE}
+TABLES: Final = {"mosquitto": mosquitto_rules.TABLE, "vernemq": vernemq.TABLE, "emqx": emqx.TABLE}
 
 
 def table(rules: Mapping[str, Rule]) -> str:

@@ -10,35 +10,36 @@ from vmq.cli.importing.rules import (
     Rule,
     Setting,
     address,
+    decimal,
     flag,
+    levels,
     lifetime,
+    milliseconds,
+    mountpoint,
     number,
+    one_of,
     read_text,
     url,
     zero_if_none,
 )
-
-
-def _milliseconds(text: str) -> float:
-    return int(text) / 1000
-
 
 _GLOBAL: Final = {
     "allow_anonymous": Rule(
         "auth.allow_anonymous",
         flag,
         "on lets in everybody and asks no plugin",
+        closed=False,
     ),
     "allow_register_during_netsplit": Rule("cluster.allow_register_during_netsplit", flag),
     "allow_publish_during_netsplit": Rule("cluster.allow_publish_during_netsplit", flag),
     "allow_subscribe_during_netsplit": Rule("cluster.allow_subscribe_during_netsplit", flag),
     "allow_unsubscribe_during_netsplit": Rule("cluster.allow_unsubscribe_during_netsplit", flag),
-    "mqtt_connect_timeout": Rule("session.mqtt_connect_timeout", lambda text: int(text) / 1000),
+    "mqtt_connect_timeout": Rule("session.mqtt_connect_timeout", milliseconds),
     "max_client_id_size": Rule("session.max_client_id_size", number),
     "persistent_client_expiration": Rule("session.persistent_client_expiration", lifetime),
     "retry_interval": Rule(
         "session.retry_interval",
-        float,
+        decimal,
         "0 sends again on reconnect only, as the standard has it",
     ),
     "max_inflight_messages": Rule("queue.max_inflight_messages", number),
@@ -47,7 +48,7 @@ _GLOBAL: Final = {
     "queue_type": Rule("queue.queue_type"),
     "max_msgs_per_drain_step": Rule("queue.max_msgs_per_drain_step", number),
     "max_message_size": Rule("limits.max_message_size", number),
-    "max_message_rate": Rule("limits.max_message_rate", float),
+    "max_message_rate": Rule("limits.max_message_rate", decimal),
     "topic_max_depth": Rule("limits.topic_max_depth", number),
     "upgrade_outgoing_qos": Rule("session.upgrade_outgoing_qos", flag),
     "shared_subscription_policy": Rule("session.shared_subscription_policy"),
@@ -55,23 +56,23 @@ _GLOBAL: Final = {
     "disconnect_on_unauthorized_publish_v3": Rule(
         "session.disconnect_on_unauthorized_publish_v3", flag
     ),
-    "vmq_passwd.password_reload_interval": Rule("plugins.vmq_passwd.reload_interval", float),
-    "vmq_acl.acl_reload_interval": Rule("plugins.vmq_acl.reload_interval", float),
-    "systree_interval": Rule("plugins.vmq_systree.interval", _milliseconds),
+    "vmq_passwd.password_reload_interval": Rule("plugins.vmq_passwd.reload_interval", decimal),
+    "vmq_acl.acl_reload_interval": Rule("plugins.vmq_acl.reload_interval", decimal),
+    "systree_interval": Rule("plugins.vmq_systree.interval", milliseconds),
     "systree_prefix": Rule("plugins.vmq_systree.prefix"),
     "systree_qos": Rule("plugins.vmq_systree.qos", number),
     "systree_retain": Rule("plugins.vmq_systree.retain", flag),
     "systree_mountpoint": Rule("plugins.vmq_systree.mountpoint"),
     "graphite_host": Rule("plugins.vmq_graphite.host"),
     "graphite_port": Rule("plugins.vmq_graphite.port", number),
-    "graphite_interval": Rule("plugins.vmq_graphite.interval", _milliseconds),
+    "graphite_interval": Rule("plugins.vmq_graphite.interval", milliseconds),
     "graphite_prefix": Rule("plugins.vmq_graphite.prefix"),
     "graphite_api_key": Rule(note="put it in front of `prefix`"),
     "graphite_include_labels": Rule("plugins.vmq_graphite.include_labels", flag),
-    "vmq_webhooks.pool_timeout": Rule("plugins.vmq_webhooks.pool_timeout", _milliseconds),
+    "vmq_webhooks.pool_timeout": Rule("plugins.vmq_webhooks.pool_timeout", milliseconds),
     "vmq_webhooks.pool_max_connections": Rule("plugins.vmq_webhooks.pool_max_connections", number),
     "log.console.level": Rule("log.level", lambda text: {"notice": "info"}.get(text, text)),
-    "log.console.file": Rule("log.file"),
+    "log.console.file": Rule("log.file", is_path=True),
     "nodename": Rule(
         note="a node of a cluster is named by `cluster.node_name`; its address is `cluster.listen`"
     ),
@@ -105,12 +106,9 @@ _GLOBAL: Final = {
 
 _PER_LISTENER: Final = {
     "max_connections": Rule("max_connections", zero_if_none),
-    "mountpoint": Rule("mountpoint"),
-    "allow_anonymous_override": Rule("allow_anonymous", flag),
-    "allowed_protocol_versions": Rule(
-        "allowed_protocol_versions",
-        lambda text: [level for level in (3, 4) if str(level) in re.split(r"[,\s]+", text)],
-    ),
+    "mountpoint": Rule("mountpoint", mountpoint),
+    "allow_anonymous_override": Rule("allow_anonymous", flag, closed=False),
+    "allowed_protocol_versions": Rule("allowed_protocol_versions", levels),
     "proxy_protocol": Rule(
         "proxy_protocol",
         flag,
@@ -120,20 +118,20 @@ _PER_LISTENER: Final = {
     "proxy_xff_trusted_intermediate": Rule(
         "xff_trusted_intermediate", lambda text: re.split(r"[;,\s]+", text.strip())
     ),
-    "cafile": Rule("cafile"),
-    "certfile": Rule("certfile"),
-    "keyfile": Rule("keyfile"),
+    "cafile": Rule("cafile", is_path=True),
+    "certfile": Rule("certfile", is_path=True),
+    "keyfile": Rule("keyfile", is_path=True),
     "keypasswd": Rule("keypasswd"),
-    "crlfile": Rule("crlfile"),
+    "crlfile": Rule("crlfile", is_path=True),
     "ciphers": Rule("ciphers", lambda text: text.replace(",", ":")),
-    "tls_version": Rule("tls_version", {"tlsv1.2": "1.2", "tlsv1.3": "1.3"}.get),
-    "require_certificate": Rule("require_certificate", flag),
+    "tls_version": Rule("tls_version", one_of({"tlsv1.2": "1.2", "tlsv1.3": "1.3"})),
+    "require_certificate": Rule("require_certificate", flag, closed=True),
     "use_identity_as_username": Rule("use_identity_as_username", flag),
-    "max_connection_lifetime": Rule("max_connection_lifetime", float),
+    "max_connection_lifetime": Rule("max_connection_lifetime", decimal),
     "nr_of_acceptors": Rule(note="there is one, which accepts all that wait"),
     "buffer_sizes": Rule(note="`network.write_buffer`"),
     "tcp_listen_options": Rule(note="`network.backlog`"),
-    "allow_anonymous": Rule("allow_anonymous", flag),
+    "allow_anonymous": Rule("allow_anonymous", flag, closed=False),
     "depth": Rule(note="OpenSSL's own"),
     "eccs": Rule(note="OpenSSL's own"),
     "support_elliptic_curves": Rule(note="they are"),
@@ -156,8 +154,9 @@ _SCHEMES: Final = {
 _LISTENER: Final = re.compile(r"listener\.(tcp|ssl|ws|wss|http)\.([A-Za-z0-9_-]+)\Z")
 _OF_LISTENER: Final = re.compile(r"listener\.(tcp|ssl|ws|wss|http)\.([A-Za-z0-9_-]+)\.(.+)")
 _OF_ALL: Final = re.compile(r"listener\.(?:(tcp|ssl|ws|wss|http)\.)?([a-z_]+)\Z")
+_OF_BRIDGE: Final = re.compile(r"vmq_bridge\.(tcp|ssl)\.([A-Za-z0-9_-]+)(?:\.(.+))?\Z")
 _WEBHOOK: Final = re.compile(
-    r"vmq_webhooks\.([A-Za-z0-9_-]+)\.(hook|endpoint|no_payload|cafile|certfile|keyfile)"
+    r"vmq_webhooks\.([A-Za-z0-9_-]+)\.(hook|endpoint|no_payload|cafile|certfile|keyfile)\Z"
 )
 
 
@@ -169,14 +168,17 @@ def read(path: Path) -> Imported:
     """
     reader = _VernemqReader(path)
     for each in settings(path):
-        reader.take(each)
+        try:
+            reader.take(each)
+        except ValueError as error:
+            reader.found.wrong(each, str(error))
     return reader.result()
 
 
 def settings(path: Path) -> Iterator[Setting]:
     """The settings of a file; the last of a key counts, as in VerneMQ."""
     found: dict[str, Setting] = {}
-    for count, line in enumerate(read_text(path).splitlines(), 1):
+    for count, line in enumerate(read_text(path).split("\n"), 1):
         text = line.partition("##")[0].strip()
         if not text or text.startswith("#"):
             continue
@@ -189,12 +191,14 @@ def settings(path: Path) -> Iterator[Setting]:
 class _VernemqReader:
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.found = Imported()
+        self.found = Imported(self._locate)
         #: Listeners by name here: their kind and address there.
         self.listeners: dict[str, tuple[str, Setting]] = {}
         #: Options of all listeners, or of all of a kind.
         self.common: list[tuple[str, str, Setting]] = []
         self.options: list[tuple[str, str, Setting]] = []
+        #: Listeners whose address or mountpoint cannot be used.
+        self.left_out: set[str] = set()
         #: Which of VerneMQ's own plugins run: two by default.
         self.runs = {
             "vmq_passwd": True,
@@ -203,6 +207,10 @@ class _VernemqReader:
             "vmq_bridge": False,
         }
         self.files: dict[str, Setting] = {}
+        #: Where each bridge is named first.
+        self.bridges: dict[str, Setting] = {}
+        #: Where it is said whether they run.
+        self.off: dict[str, Setting] = {}
         self.systree = True
         self.graphite = False
 
@@ -227,6 +235,7 @@ class _VernemqReader:
         plugin = key.removeprefix("plugins.")
         if plugin in self.runs and key != plugin:
             self.runs[plugin] = flag(setting.value)
+            self.off[plugin] = setting
         elif key.startswith("plugins.") and setting.value in ("off", "false"):
             pass
         elif key in ("vmq_passwd.password_file", "vmq_acl.acl_file"):
@@ -247,7 +256,14 @@ class _VernemqReader:
 
     @staticmethod
     def _name(kind: str, name: str) -> str:
-        return kind if name == "default" else f"{kind}_{name}"
+        plain = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
+        return kind if name == "default" else f"{kind}_{plain}"
+
+    def _locate(self, text: str) -> Path:
+        """Where a file lies: VerneMQ begins in its own folder, of which ./etc is that of the configuration."""
+        folder, named = self.path.absolute().parent, Path(text)
+        places = [folder / named, folder.parent / named, folder / named.name]
+        return next((each for each in places if each.is_file()), places[0])
 
     def result(self) -> Imported:
         """What came of it all."""
@@ -256,8 +272,9 @@ class _VernemqReader:
             scheme, path, port = _SCHEMES[kind]
             try:
                 host, number_of = address(setting.value, port)
-            except ValueError:
-                found.lost(setting, "its value is no address")
+            except ValueError as error:
+                found.wrong(setting, str(error))
+                self.left_out.add(name)
                 continue
             found.set(f"listeners.{name}.url", url(scheme, host, number_of, path))
         for kind, option, setting in self.common:
@@ -268,6 +285,13 @@ class _VernemqReader:
         for name, option, setting in self.options:
             if name in self.listeners:
                 found.apply(_PER_LISTENER, setting, option.rpartition(".")[2], f"listeners.{name}")
+            if option == "mountpoint" and setting.value and not _is_mountpoint(setting.value):
+                self.left_out.add(name)
+        for name in self.left_out:
+            found.tree.get("listeners", {}).pop(name, None)
+        # There nobody is anonymous unless the file says so; the default here opens loopback.
+        if "allow_anonymous" not in found.tree.setdefault("auth", {}):
+            found.set("auth.allow_anonymous", False)
         self._plugins()
         return found
 
@@ -281,6 +305,14 @@ class _VernemqReader:
                 plugins.pop(name, None)
         if self.runs["vmq_acl"]:
             plugins["vmq_acl"]["general"] = "everybody"
+        elif not self._asks_elsewhere():
+            # There, what no plugin allows is refused; here, where no plugin decides, everything is allowed.
+            plugins["vmq_acl"] = {"file": "acl"}
+            self.found.files["acl"] = b""
+            self.found.wrong(
+                self.off.get("vmq_acl", Setting(str(self.path), "plugins.vmq_acl", "")),
+                "no plugin decides who may publish and subscribe: acl has no rules, so nothing is allowed",
+            )
         if self.systree:
             plugins.setdefault("vmq_systree", {})
         else:
@@ -290,22 +322,28 @@ class _VernemqReader:
         for name in ("vmq_webhooks", "vmq_bridge"):
             if not self.runs[name]:
                 plugins.pop(name, None)
+        self._drop_unfinished()
+
+    def _asks_elsewhere(self) -> bool:
+        """Whether webhooks decide who may publish and who may subscribe."""
+        if not self.runs["vmq_webhooks"]:
+            return False
+        table = self.found.tree["plugins"].get("vmq_webhooks", {})
+        hooks = {hook for each in table.get("endpoints", {}).values() for hook in each["hooks"]}
+        return {"auth_on_publish", "auth_on_subscribe"} <= hooks
 
     def _copy(self, plugin: str, name: str) -> None:
         setting = self.files.get(plugin)
         default = {"vmq_passwd": "vmq.passwd", "vmq_acl": "vmq.acl"}[plugin]
-        wanted = Path(setting.value if setting is not None else default)
-        # VerneMQ's own ./etc/vmq.passwd lies beside the configuration.
-        places = [self.path.parent / wanted, self.path.parent / wanted.name]
-        for each in places:
-            if each.is_file():
-                self.found.files[name] = each.read_bytes()
-                return
-        self.found.files[name] = b""
         place = (
             setting if setting is not None else Setting(str(self.path), f"{plugin} file", default)
         )
-        self.found.lost(place, f"there is no such file: copy it to {name} beside vmq.toml")
+        try:
+            self.found.files[name] = self._locate(place.value).read_bytes()
+        except (OSError, ValueError) as error:
+            self.found.files[name] = b""
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+            self.found.wrong(place, f"{reason}: copy the file to {name} beside vmq.toml")
 
     def _webhook(self, setting: Setting) -> None:
         found = _WEBHOOK.match(setting.key)
@@ -323,46 +361,80 @@ class _VernemqReader:
             case "no_payload":
                 endpoint["no_payload"] = flag(setting.value)
             case _:
-                endpoint[option] = setting.value
+                endpoint[option] = self.found.located(setting)
 
     def _bridge(self, setting: Setting) -> None:
         """`vmq_bridge.tcp.br0 = HOST:PORT`, and its options and topics."""
-        _, kind, name, *rest = setting.key.split(".")
+        found = _OF_BRIDGE.match(setting.key)
+        if found is None:
+            raise ValueError(
+                "accepted: vmq_bridge.tcp.NAME or vmq_bridge.ssl.NAME, and its options"
+            )
+        kind, name, option = found.groups()
         bridges = self.found.tree.setdefault("plugins", {}).setdefault("vmq_bridge", {})
         table = bridges.setdefault("bridges", {}).setdefault(name, {"topics": []})
-        option = ".".join(rest)
-        if not rest:
+        self.bridges.setdefault(name, setting)
+        if not option:
             scheme, port = ("mqtts", 8883) if kind == "ssl" else ("mqtt", 1883)
             table["url"] = url(scheme, *address(setting.value, port))
-        elif rest[0] == "topic":
-            words = [each.strip('"') for each in setting.value.split()]
-            words = [*words, *("", "out", "0", "", "")[len(words) :]]
-            pattern, direction, qos, local, remote = words[:5]
-            rule = {"pattern": pattern, "direction": direction, "qos": int(qos)}
-            table["topics"].append(
-                rule
-                | ({"local_prefix": local} if local else {})
-                | ({"remote_prefix": remote} if remote else {})
-            )
+        elif option.startswith("topic."):
+            table["topics"].append(_topic(setting.value))
         elif option in _BRIDGE:
-            name_here, reads = _BRIDGE[option]
-            table[name_here] = reads(setting.value)
+            self.found.apply(_BRIDGE, setting, option, f"plugins.vmq_bridge.bridges.{name}")
         else:
             self.found.lost(setting, "an option that bridges here have none of")
 
+    def _drop_unfinished(self) -> None:
+        """Leaves out bridges without an address or a topic, which would keep the broker from starting."""
+        table = self.found.tree["plugins"].get("vmq_bridge", {})
+        bridges = table.get("bridges", {})
+        for name, bridge in list(bridges.items()):
+            missing = [
+                what for what, of in (("address", "url"), ("topic", "topics")) if not bridge.get(of)
+            ]
+            if missing:
+                what = f"the bridge is left out: it has no {' and no '.join(missing)}"
+                self.found.wrong(self.bridges[name], what)
+                del bridges[name]
+        if not bridges:
+            self.found.tree["plugins"].pop("vmq_bridge", None)
 
-_BRIDGE: Final[dict[str, tuple[str, Any]]] = {
-    "client_id": ("client_id", str),
-    "username": ("username", str),
-    "password": ("password", str),
-    "cleansession": ("clean_session", flag),
-    "keepalive_interval": ("keepalive", number),
-    "restart_timeout": ("reconnect_delay", float),
-    "try_private": ("try_private", flag),
-    "cafile": ("cafile", str),
-    "certfile": ("certfile", str),
-    "keyfile": ("keyfile", str),
-    "insecure": ("insecure", flag),
-    "max_outgoing_buffered_messages": ("max_offline_messages", number),
-    "mqtt_version": ("protocol_version", number),
+
+def _is_mountpoint(text: str) -> bool:
+    try:
+        return mountpoint(text) is not None
+    except ValueError:
+        return False
+
+
+def _topic(text: str) -> dict[str, Any]:
+    """A topic of a bridge: `PATTERN DIRECTION QOS LOCAL REMOTE`."""
+    words = [each.strip('"') for each in text.split()]
+    pattern, direction, qos, local, remote, *more = [
+        *words,
+        *("", "out", "0", "", "")[len(words) :],
+    ]
+    if not words or more or direction not in ("in", "out", "both") or qos not in ("0", "1", "2"):
+        raise ValueError('accepted: PATTERN [in, out or both [0, 1 or 2 ["LOCAL" ["REMOTE"]]]]')
+    return (
+        {"pattern": pattern, "direction": direction, "qos": int(qos)}
+        | ({"local_prefix": local} if local else {})
+        | ({"remote_prefix": remote} if remote else {})
+    )
+
+
+_BRIDGE: Final = {
+    "client_id": Rule("client_id"),
+    "username": Rule("username"),
+    "password": Rule("password"),
+    "cleansession": Rule("clean_session", flag),
+    "keepalive_interval": Rule("keepalive", number),
+    "restart_timeout": Rule("reconnect_delay", decimal),
+    "try_private": Rule("try_private", flag),
+    "cafile": Rule("cafile", is_path=True),
+    "certfile": Rule("certfile", is_path=True),
+    "keyfile": Rule("keyfile", is_path=True),
+    "insecure": Rule("insecure", flag),
+    "max_outgoing_buffered_messages": Rule("max_offline_messages", number),
+    "mqtt_version": Rule("protocol_version", number),
 }

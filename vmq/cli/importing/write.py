@@ -1,6 +1,7 @@
 """Writes what came of an import: vmq.toml, and the files beside it."""
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -9,7 +10,8 @@ from vmq.cli.importing import emqx, mosquitto, vernemq
 from vmq.cli.importing.rules import Imported, ImportProblem
 from vmq.config.load import load
 from vmq.config.sources import ConfigError
-from vmq.config.text import toml_key, toml_value
+from vmq.config.text import SECRET_KEY, toml_key, toml_value
+from vmq.startup.preflight import Preflight
 
 #: Whose configurations can be imported, and how each is read.
 READERS: Final = {"mosquitto": mosquitto.read, "vernemq": vernemq.read, "emqx": emqx.read}
@@ -72,7 +74,8 @@ def write(found: Imported, source: Path, folder: Path) -> list[Path]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, data in files.items():
-            mode = 0o600 if name in _SECRET or b"password" in data else 0o644
+            is_secret = name in _SECRET or (name == "vmq.toml" and _has_secret(found.tree))
+            mode = 0o600 if is_secret else 0o644
             handle = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
             with os.fdopen(handle, "wb") as file:
                 file.write(data)
@@ -81,10 +84,23 @@ def write(found: Imported, source: Path, folder: Path) -> list[Path]:
     return [folder / name for name in files]
 
 
+def _has_secret(value: object, key: str = "") -> bool:
+    """Whether a password or the like stands in the options; the path of a file is none."""
+    match value:
+        case dict():
+            return any(_has_secret(each, str(name)) for name, each in value.items())
+        case list():
+            return any(_has_secret(each, key) for each in value)
+        case str() if value:
+            is_secret = SECRET_KEY.search(key) is not None and not key.endswith("file")
+            return is_secret or re.search("://[^/]*@", value) is not None
+        case _:
+            return False
+
+
 def problems(config: Path) -> list[str]:
-    """What is still wrong with the configuration that was written, as `vmq start` would say it."""
+    """What is still wrong with the configuration that was written, as `vmq config check` would say it."""
     try:
-        load(config)
+        return Preflight(load(config, os.environ)).problems
     except ConfigError as error:
         return [str(each) for each in error.problems]
-    return []

@@ -222,7 +222,11 @@ def test_an_option_changes_what_happens(fresh_broker: BrokerFactory, connect: Co
     assert (row["value"], row["live"]) == ("debug", True)
     rows = {row["option"]: row for row in told(broker, "set")}
     assert rows["queue.max_offline_messages"]["value"] == 1
+    # A number below 0 is no option, wherever it stands.
+    assert told(broker, "set", "queue.max_offline_messages", "-1")["value"] == -1
     for words, code, said in (
+        (("queue.max_offline_messages", "-2"), 2, "queue.max_offline_messages = -2: accepted"),
+        (("queue.max_offline_messages", "-x"), 2, "No such option"),
         (("queue.drop", "all"), 2, 'queue.drop = "all": accepted: "newest", "oldest"'),
         (("store.durability", "fsync"), 1, "cannot change while the broker runs"),
         (("queue.dorp", "x"), 2, "unknown option"),
