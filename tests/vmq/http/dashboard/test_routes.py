@@ -67,11 +67,33 @@ async def test_a_token_is_given_back_for_a_key_once(page: Site) -> None:
     assert "vmq open" in answer["error"]
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b'{"token": 1}', b'{"x": "y"}', b"{" * 5000])
-async def test_what_is_no_token_is_refused(page: Site, body: bytes) -> None:
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[]",
+        b'{"token": 1}',
+        b'{"x": "y"}',
+        b"{" * 5000,
+        b"\xff\xfe",
+        b'{"token": "\xff"}',
+        b'{"x": ' + b"[" * 3900,
+    ],
+)
+@pytest.mark.parametrize("path", ["/page", "/login"])
+async def test_what_is_no_token_is_refused(
+    page: Site, path: str, body: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
     headers = {"Content-Type": "application/json"}
-    status, _ = await ask(page, "POST", LIVE + "/page", data=body, headers=headers)
-    assert status == 400
+    status, answer = await ask(page, "POST", LIVE + path, data=body, headers=headers)
+    assert (status, "the body" in answer["error"]) == (400, True)
+    assert "Traceback" not in caplog.text
+
+
+async def test_a_body_that_is_not_packed_as_it_says_gives_no_token(page: Site) -> None:
+    headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+    status, answer = await ask(page, "POST", LIVE + "/page", data=b"{}", headers=headers)
+    assert (status, "Content-Encoding" in answer["error"]) == (400, True)
 
 
 async def test_a_form_of_another_site_gives_no_token_back(page: Site) -> None:
