@@ -119,6 +119,8 @@ class LiveRoutes:
 
     async def live(self, request: web.Request) -> web.StreamResponse:
         """Server-sent events until the page goes, its key is good no more, or the broker stops."""
+        if request.method == "HEAD":
+            return _head_of("text/event-stream")
         page = self._dashboard.feed.join()
         response = web.StreamResponse(headers={"Cache-Control": "no-store"})
         response.content_type = "text/event-stream"
@@ -197,6 +199,8 @@ class LiveRoutes:
         key = key_at_work.get()
         if key is not None and key.scope != "all":
             raise _Forbidden("a trace shows what clients send: this key may look at figures only")
+        if request.method == "HEAD":
+            return _head_of("text/plain")
         return await self._source.trace(request)
 
     # Who may
@@ -241,6 +245,11 @@ class _Forbidden(AdminError):
 
 def _event(kind: str, what: object) -> bytes:
     return b"event: %s\ndata: %s\n\n" % (kind.encode(), msgspec.json.encode(what))
+
+
+def _head_of(kind: str) -> web.Response:
+    """The head alone of what has no end: whoever asks for that gets no place among those who are sent the rest."""
+    return web.Response(content_type=kind, headers={"Cache-Control": "no-store"})
 
 
 def _query(request: web.Request, kind: type[S]) -> S:

@@ -135,6 +135,38 @@ async def test_a_page_that_may_look_changes_nothing(page: Site) -> None:
     assert (status, peer.is_open) == (200, False)
 
 
+async def test_the_head_of_what_has_no_end_is_all_of_it(page: Site) -> None:
+    """HEAD has no body, and takes none of the places for pages."""
+    for path, key in ((LIVE, "read"), (LIVE + "/trace?client_id=me", "all")):
+        async with asyncio.timeout(30):
+            async with page.client.head(page.base + path, headers=key_of(page, key)) as answer:
+                assert answer.status == 200
+                assert await answer.read() == b""
+    assert dashboard_of(page.broker).feed.pages == {}
+    async with page.client.head(page.base + LIVE) as answer:
+        assert answer.status == 401
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("OPTIONS", "", "GET, HEAD"),
+        ("POST", "", "GET, HEAD"),
+        ("DELETE", "/history", "GET, HEAD"),
+        ("PUT", "/trace", "GET, HEAD"),
+        ("GET", "/page", "POST"),
+        ("GET", "/login", "POST"),
+    ],
+)
+async def test_another_method_is_told_which_there_is(
+    page: Site, method: str, path: str, allowed: str
+) -> None:
+    key = key_of(page, "all")
+    async with page.client.request(method, page.base + LIVE + path, headers=key) as answer:
+        assert (answer.status, answer.headers["Allow"]) == (405, allowed)
+        assert allowed in (await answer.json())["error"]
+
+
 async def test_figures_come_as_events(page: Site) -> None:
     async with page.client.get(page.base + LIVE, headers=key_of(page)) as answer:
         assert answer.content_type == "text/event-stream"
