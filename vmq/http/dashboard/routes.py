@@ -28,7 +28,7 @@ from vmq.http.dashboard.links import links_of
 from vmq.http.dashboard.reading import STEP
 from vmq.http.dashboard.sampler import SERIES
 from vmq.http.dashboard.tokens import TOKEN_SECONDS
-from vmq.http.dashboard.topics import MOST_BRANCHES, TOP
+from vmq.http.dashboard.topics import MOST_BRANCHES
 from vmq.http.keys import BODY_TIMEOUT
 from vmq.runtime.audit import tell_of_key
 from vmq.version import __version__, is_compiled
@@ -62,9 +62,12 @@ class Hello(Struct, frozen=True):
 
 
 class _Topics(Struct, frozen=True, forbid_unknown_fields=True):
-    """Which branches, as a JSON list of topics; the empty text is the top."""
+    """Which branches, as a JSON list of topics.
 
-    branches: Annotated[str, Meta(max_length=65_536)] = '[""]'
+    The top is NUL, as in `TOP`: the empty text is the first level of the topics that begin with "/".
+    """
+
+    branches: Annotated[str, Meta(max_length=65_536)] = '["\\u0000"]'
 
 
 class _Samples(Struct, frozen=True, forbid_unknown_fields=True):
@@ -178,12 +181,8 @@ class LiveRoutes:
             raise AdminError(f"branches: {error}; accepted: a JSON list of topics") from None
         if len(paths) > MOST_BRANCHES:
             raise AdminError(f"branches: {len(paths)} are open; accepted: up to {MOST_BRANCHES}")
-        found = await self._dashboard.topics.branches([path or TOP for path in paths])
-        plain = [
-            {**msgspec.to_builtins(each), "path": path}
-            for each, path in zip(found, paths, strict=True)
-        ]
-        return json_of({"branches": plain})
+        found = await self._dashboard.topics.branches(paths)
+        return json_of({"branches": found})
 
     async def hooks(self, _request: web.Request) -> web.StreamResponse:
         """Each hook of each plugin."""

@@ -220,11 +220,11 @@ async def test_the_last_hour_is_there(page: Site) -> None:
 
 async def test_topics_are_a_tree(page: Site) -> None:
     Peer(page.broker.registry(), "me").publish("a/<img>")
-    asked = {"branches": json.dumps(["", "a"])}
+    asked = {"branches": json.dumps(["\0", "a"])}
     status, answer = await ask(page, "GET", LIVE + "/topics", params=asked, headers=key_of(page))
     assert status == 200
     top, below = answer["branches"]
-    assert (top["path"], [row["name"] for row in top["rows"]]) == ("", ["a"])
+    assert (top["path"], [row["name"] for row in top["rows"]]) == ("\0", ["a"])
     assert (below["path"], [row["name"] for row in below["rows"]]) == ("a", ["<img>"])
     for wrong in ("", "x", "[1]", "{}", json.dumps([str(each) for each in range(101)])):
         params = {"branches": wrong}
@@ -288,3 +288,21 @@ async def test_mqtt_is_spoken_at_the_same_address(page: Site) -> None:
         assert (await socket.receive_bytes()) == b"\x20\x02\x00\x00"
         assert page.broker.listeners["http"].connections == 1
         assert page.broker.metrics.gauges()["active_mqttws_connections"] == 1
+
+
+async def test_topics_that_begin_with_a_slash_have_a_first_level_of_their_own(page: Site) -> None:
+    peer = Peer(page.broker.registry(), "me")
+    for topic in ("a", "/b/c", "//d"):
+        peer.publish(topic)
+    wanted = json.dumps(["\0", "", "/"])
+    _, answer = await ask(
+        page, "GET", LIVE + "/topics", params={"branches": wanted}, headers=key_of(page)
+    )
+    assert {
+        each["path"]: [(row["name"], row["has_more"]) for row in each["rows"]]
+        for each in answer["branches"]
+    } == {
+        "\0": [("", True), ("a", False)],
+        "": [("", True), ("b", True)],
+        "/": [("d", False)],
+    }
