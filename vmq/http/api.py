@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Protocol
+from urllib.parse import unquote_to_bytes
 
 import msgspec
 from aiohttp import web
@@ -208,6 +209,7 @@ def _guarded(handler: Handler, keys: Finds | None) -> Handler:
                 if key is None or not _is_good_for(key, request.method):
                     return _refusal(request, key)
                 key_at_work.set(key)
+            _check_query(request)
             return await handler(request)
         except AdminError as error:
             return _failure(error.status, str(error))
@@ -223,6 +225,14 @@ def _guarded(handler: Handler, keys: Finds | None) -> Handler:
             return _failure(500, "an error of the broker's own; its log says more")
 
     return guarded
+
+
+def _check_query(request: web.Request) -> None:
+    """Refuses a query whose bytes are no text: the library would read U+FFFD instead, the name of something else."""
+    try:
+        unquote_to_bytes(request.rel_url.raw_query_string).decode()
+    except UnicodeError:
+        raise AdminError("the query is no UTF-8") from None
 
 
 def _only(allowed: str) -> Handler:
