@@ -16,8 +16,8 @@ from vmq.http.app import complete, only_this_host
 #: the broker ends the connection of a page that says nothing. It opens no door: only a script of the page can make a
 #: blob of its origin, and scripts come from the folder; what is in the blob is bound by this policy as they are.
 POLICY: Final = (
-    "default-src 'self'; img-src 'self' data:; worker-src 'self' blob:; object-src 'none'; base-uri 'none'; form-action 'none'; "
-    "frame-ancestors 'none'"
+    "default-src 'self'; img-src 'self' data:; worker-src 'self' blob:; object-src 'none'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'"
 )
 INDEX: Final = "index.html"
 #: Browsers ask for it unasked, and tell of an error in every page whose folder has none.

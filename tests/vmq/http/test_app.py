@@ -29,7 +29,7 @@ def test_what_is_no_http_is_not_told_who_answers(
     with socket.create_connection((parts.hostname, parts.port), timeout=60) as peer:
         peer.sendall(request_line + b"\r\nHost: localhost\r\n\r\n")
         head = peer.makefile("rb").read().partition(b"\r\n\r\n")[0].split(b"\r\n")
-    assert head[0].startswith(b"HTTP/1.") and b" 400 " in head[0]
+    assert b" 400 " in head[0]
     assert b"Server: vmq" in head
     assert b"X-Content-Type-Options: nosniff" in head
 
