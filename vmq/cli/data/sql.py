@@ -14,7 +14,7 @@ import typer
 from vmq.cli.admin.client import AdminClient
 from vmq.cli.data.stored_streams import configured, stored_streams
 from vmq.cli.terminal.console import CliError, UsageError, nobody_reads, table
-from vmq.cli.terminal.rows import clean
+from vmq.cli.terminal.rows import clean, json_text
 from vmq.cli.terminal.settings import ConfigOption, DataDirOption
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def write_json(found: "pa.Table") -> None:
             f"two columns are called {twice[0]!r}, and an object has one: name one with AS"
         )
     for row in rows_of(found):
-        print(json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False))
+        print(json_text(dict(zip(names, row, strict=True))))
 
 
 def write_csv(found: "pa.Table") -> None:
