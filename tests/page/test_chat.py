@@ -61,6 +61,30 @@ def test_who_is_there_hears_and_is_heard(page: LivePage, chat: tuple[str, Wire])
     other.close()
 
 
+#: Has MQTT.js say that it is there after a second, and tell of that; `options` are what the page itself wants.
+PINGS = """(options) => { const { connect } = mqtt; window.mqtt = { connect: (address, wanted) => {
+  const client = connect(address, { ...wanted, ...options, keepalive: 1 });
+  client.on('packetsend', ({ cmd }) => { window.pinged ||= cmd === 'pingreq'; });
+  return client; } }; }"""
+
+
+@pytest.mark.parametrize("timer", [{}, {"timerVariant": "auto"}])
+def test_who_says_nothing_stays_connected(
+    page: LivePage, chat: tuple[str, Wire], timer: dict[str, str]
+) -> None:
+    """PINGREQ is sent: by the timer that the page chooses, and by the one that MQTT.js chooses, which is a worker's."""
+    address, other = chat
+    page.page.open(address)
+    if not timer:  # as under a policy that allows none
+        page.run("() => { window.Worker = undefined; }")
+    page.run(PINGS, timer)
+    page.type("#name", "anna")
+    page.press("Enter", text="\r")
+    page.until("!document.getElementById('chat').hidden")
+    page.until("window.pinged")
+    other.close()
+
+
 def test_what_was_said_before_is_there(page: LivePage, chat: tuple[str, Wire]) -> None:
     address, other = chat
     enter(page, address, "anna")

@@ -4,6 +4,7 @@ import json
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -203,6 +204,38 @@ def test_topics_are_a_tree_and_one_of_them_is_read(
     page.submit("input[name=payload]", "grüße")
     stranger.expect_publish("from/the/page", "grüße".encode(), qos=1)
     page.says("Published at QoS 1")
+
+
+def test_topics_that_begin_with_a_slash_are_browsed(
+    page: LivePage, broker: BrokerProcess, stranger: Wire
+) -> None:
+    publish(stranger, "/b/c", retain=True)
+    page.enter(link_of(broker))
+    page.go("topics")
+    for path in ("", "/b", "/b/c"):
+        line = f"document.querySelector('.tree [data-path={json.dumps(path)}]')"
+        page.until(line)
+        page.run(f"() => {{ {line}.click(); }}")
+    page.says("QoS 1, retained")
+    page.run("() => { document.querySelector('.tree [data-path=\"\"]').click(); }")
+    page.until("!document.querySelector('.tree [data-path^=\"/\"]')")
+
+
+def test_messages_come_again_after_a_restart_of_the_broker(
+    page: LivePage, start_page: PageBroker
+) -> None:
+    first = start_page()
+    address = urlsplit(first.http).netloc
+    page.enter(link_of(first))
+    page.go("topics?topic=from/afar")
+    page.says("Subscribed.")
+    assert first.terminate() == 0
+    page.says("Not connected: the connection ended; trying again …")
+    second = start_page(listen=("tcp://127.0.0.1:0", f"http://{address}"))
+    page.says("Subscribed.")
+    with Wire.connected(second.tcp, "stranger") as wire:
+        publish(wire, "from/afar", "here I am")
+    page.says("here I am")
 
 
 def test_what_the_broker_says_of_itself_is_text(

@@ -15,6 +15,8 @@ Row = TypeVar("Row", bound=Struct)
 
 #: Rows looked at between two passes of the loop.
 SLICE: Final = 500
+#: The largest whole number that the API takes: with it the broker, which counts in 64 bits, can still add.
+LARGEST: Final = 1 << 62
 
 
 class Selection(Struct, frozen=True, kw_only=True):
@@ -30,8 +32,8 @@ class Selection(Struct, frozen=True, kw_only=True):
         str,
         Meta(description="Order by these columns, as in: -queue_size,client_id (- is descending)"),
     ] = ""
-    limit: Annotated[int, Meta(ge=0, description="At most so many rows; 0 = all")] = 100
-    offset: Annotated[int, Meta(ge=0, description="Leave out so many rows first")] = 0
+    limit: Annotated[int, Meta(ge=0, le=LARGEST, description="At most so many rows; 0 = all")] = 100
+    offset: Annotated[int, Meta(ge=0, le=LARGEST, description="Leave out so many rows first")] = 0
 
 
 class Listing(Generic[Row]):

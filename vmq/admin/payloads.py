@@ -4,6 +4,8 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from vmq.admin.listing import LARGEST
+
 
 class Shown(Struct, frozen=True):
     """A payload, or its beginning, as text or in hexadecimal."""
@@ -14,7 +16,8 @@ class Shown(Struct, frozen=True):
 
 
 PayloadBytes = Annotated[
-    int, Meta(ge=0, description="At most so many bytes of each payload; 0 = all of it")
+    int,
+    Meta(ge=0, le=LARGEST, description="At most so many bytes of each payload; 0 = all of it"),
 ]
 Encoding = Annotated[str, Meta(description="How payload is written: text, or hex if it is none")]
 

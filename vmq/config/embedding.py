@@ -2,7 +2,7 @@
 
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
@@ -16,6 +16,8 @@ from vmq.config.text import toml_key, toml_value
 
 #: Who states what stands in the call, for messages.
 CALL: Final = "Broker()"
+
+_USERS: Final = "a mapping of names to passwords, which are texts"
 
 #: A plugin for `Broker(plugins=...)`: made by the program, its options, or both.
 GivenPlugin = Plugin | Mapping[str, Any] | tuple[Plugin, Mapping[str, Any]]
@@ -42,8 +44,9 @@ class Keywords(msgspec.Struct, frozen=True, kw_only=True):
 
         Raises:
             ConfigError: with every problem, each with its key and what is accepted.
-            TypeError: two keywords say the same.
         """
+        if config is not None and not isinstance(config, Config):
+            raise ConfigError([problem("config", "a vmq.Config", config)])
         base = Config() if config is None else config
         tree = self.tree(base)
         if not tree:
@@ -71,15 +74,17 @@ class Keywords(msgspec.Struct, frozen=True, kw_only=True):
         return {name: each for name, each in firsts.items() if isinstance(each, Plugin)}
 
     def tree(self, base: Config) -> dict[str, Any]:
-        """The sections that are stated, as a file would hold them."""
+        """The sections that are stated, as a file would hold them.
+
+        Raises:
+            ConfigError: a keyword is none of what it accepts, or two say the same.
+        """
+        if problems := list(self._problems()):
+            raise ConfigError(problems)
         tree: dict[str, Any] = {
-            name: _plain(section, f"Broker({name}=...)") for name, section in self.sections.items()
+            name: _plain(section, name) for name, section in self.sections.items()
         }
         if self.listen is not None:
-            if "listeners" in tree:
-                raise TypeError(
-                    "Broker(): listen and listeners say the same; accepted: one of them"
-                )
             urls = [self.listen] if isinstance(self.listen, str) else list(self.listen)
             tree["listeners"] = {str(n): {"url": url} for n, url in enumerate(urls, 1)}
         if self.data_dir is not None:
@@ -93,11 +98,37 @@ class Keywords(msgspec.Struct, frozen=True, kw_only=True):
             tree["plugins"] = {**had, **stated, **kept}
         return tree
 
+    def _problems(self) -> Iterator[Problem]:
+        """The keywords, but for sections, that are none of what they accept."""
+        # Of any type: a program may give what its types forbid.
+        listen: Any = self.listen
+        data_dir: Any = self.data_dir
+        users: Any = self.users
+        acl: Any = self.acl
+        plugins: Any = self.plugins
+        listed = _is_text(listen) or _is_texts(listen)
+        if listen is not None and not listed:
+            yield problem("listen", "a URL, or a list of them", listen)
+        if listen is not None and "listeners" in self.sections:
+            yield Problem("listen", "listeners says the same; accepted: one of them", CALL)
+        if data_dir is not None and not isinstance(data_dir, str | os.PathLike):
+            yield problem("data_dir", "a path, or None for a folder that goes with it", data_dir)
+        if users is not None and not isinstance(users, Mapping):
+            yield Problem("users", f"accepted: {_USERS}", CALL)  # not its value: passwords
+        elif users is not None:
+            if not users:
+                yield Problem("users", "it is empty, so nobody could connect", CALL)
+            for name, password in users.items():
+                if not _is_text(name) or not _is_text(password):
+                    yield Problem(f"users.{toml_key(str(name))}", f"accepted: {_USERS}", CALL)
+        if acl is not None and not _is_text(acl) and not _is_texts(acl):
+            yield problem("acl", "rules as a text, or a list of its lines", acl)
+        if not isinstance(plugins, Mapping):
+            yield problem("plugins", "a mapping of names to plugins or their options", plugins)
+
     def _plugins(self) -> dict[str, Any]:
         """The sections of plugins that are stated; those for users and rules among them."""
         stated: dict[str, Any] = {}
-        if self.users is not None and not self.users:
-            raise TypeError("Broker(): users is empty, so nobody could connect")
         if self.users is not None:
             stated["vmq_passwd"] = {"passwords": _hashed(self.users)}
         if self.acl is not None:
@@ -107,7 +138,7 @@ class Keywords(msgspec.Struct, frozen=True, kw_only=True):
             options: Any = given[1] if isinstance(given, tuple) else given
             if isinstance(options, Plugin):
                 options = {}
-            own = _plain(options, f"Broker(plugins={{{name!r}: ...}})")
+            own = _plain(options, f"plugins.{toml_key(str(name))}")
             # `enabled` makes a table of what states nothing else.
             stated[name] = {"enabled": True, **stated.get(name, {}), **own}
         return stated
@@ -133,14 +164,31 @@ def temporary_folder() -> Path:
     return Path(tempfile.gettempdir()) / f"vmq-{uuid4().hex}"
 
 
-def _plain(section: Any, where: str) -> dict[str, Any]:
-    """A section as a file would give it: mappings, lists, text, numbers."""
+def problem(key: str, accepted: str, value: object) -> Problem:
+    """A keyword that is none of what it accepts."""
+    return Problem(key, f"accepted: {accepted}", CALL, value)
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_texts(value: object) -> bool:
+    return isinstance(value, Sequence) and all(map(_is_text, value))
+
+
+def _plain(section: Any, key: str) -> dict[str, Any]:
+    """A section as a file would give it: mappings, lists, text, numbers.
+
+    Raises:
+        ConfigError: it is none.
+    """
     if not isinstance(section, Mapping):
-        raise TypeError(f"{where}: accepted: a mapping of options")
+        raise ConfigError([problem(key, "a mapping of options", section)])
     try:
         plain: dict[str, Any] = msgspec.to_builtins(dict(section), enc_hook=os.fspath)
     except TypeError as error:
-        raise TypeError(f"{where}: {error}") from None
+        raise ConfigError([Problem(key, str(error), CALL)]) from None
     return plain
 
 

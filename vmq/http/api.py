@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Protocol
+from urllib.parse import unquote_to_bytes
 
 import msgspec
 from aiohttp import web
@@ -122,14 +123,18 @@ def add_dashboard(app: web.Application, dashboard: Dashboard, *, trusted: bool) 
     """
     live = LiveRoutes(dashboard, None if trusted else _key_of)
     keys = None if trusted else dashboard
-    for path, handler in live.guarded().items():
-        app.router.add_get(PREFIX + path, _guarded(handler, keys))
+    shown, taken = live.guarded(), {}
     if trusted:
-        app.router.add_post(PREFIX + "/live/token", _guarded(live.token, None))
+        taken["/live/token"] = live.token
     else:
-        app.router.add_get(PREFIX + "/live/trace", _guarded(live.trace, keys))
-        app.router.add_post(PREFIX + "/live/page", _guarded(live.page, None))
-        app.router.add_post(PREFIX + "/live/login", _guarded(live.login, None))
+        shown["/live/trace"] = live.trace
+        taken = {"/live/page": live.page, "/live/login": live.login}
+    for path, handler in shown.items():
+        app.router.add_get(PREFIX + path, _guarded(handler, keys))
+        app.router.add_route("*", PREFIX + path, _guarded(_only("GET, HEAD"), keys))
+    for path, handler in taken.items():
+        app.router.add_post(PREFIX + path, _guarded(handler, None))
+        app.router.add_route("*", PREFIX + path, _guarded(_only("POST"), None))
 
     async def start(_app: web.Application) -> None:
         dashboard.start()
@@ -182,9 +187,7 @@ def add_api(
         allowed = ", ".join(methods.get(request.path, ()))
         if not allowed:
             return _failure(404, f"there is no {request.path}; see {PREFIX}/openapi.json")
-        answer = _failure(405, f"there is no {request.method} {request.path}; accepted: {allowed}")
-        answer.headers["Allow"] = allowed
-        return answer
+        return _no_method(request, allowed)
 
     app.router.add_route("*", http_pub.PATH, _guarded(http_pub.handler(do), keys))
     if trusted:
@@ -206,6 +209,7 @@ def _guarded(handler: Handler, keys: Finds | None) -> Handler:
                 if key is None or not _is_good_for(key, request.method):
                     return _refusal(request, key)
                 key_at_work.set(key)
+            _check_query(request)
             return await handler(request)
         except AdminError as error:
             return _failure(error.status, str(error))
@@ -223,8 +227,32 @@ def _guarded(handler: Handler, keys: Finds | None) -> Handler:
     return guarded
 
 
+def _check_query(request: web.Request) -> None:
+    """Refuses a query whose bytes are no text: the library would read U+FFFD instead, the name of something else."""
+    try:
+        unquote_to_bytes(request.rel_url.raw_query_string).decode()
+    except UnicodeError:
+        raise AdminError("the query is no UTF-8") from None
+
+
+def _only(allowed: str) -> Handler:
+    """What answers the other methods of a path."""
+
+    async def refuse(request: web.Request) -> web.Response:
+        return _no_method(request, allowed)
+
+    return refuse
+
+
+def _no_method(request: web.Request, allowed: str) -> web.Response:
+    """The answer to a request whose path has other methods."""
+    answer = _failure(405, f"there is no {request.method} {request.path}; accepted: {allowed}")
+    answer.headers["Allow"] = allowed
+    return answer
+
+
 def _is_good_for(key: KeyRow, method: str) -> bool:
-    return key.scope == "all" or method == "GET"
+    return key.scope == "all" or method in ("GET", "HEAD")
 
 
 def _refusal(request: web.Request, key: KeyRow | None) -> web.Response:

@@ -17,6 +17,7 @@ from aiohttp import web
 from vmq.http import health, home, metrics, report, status
 from vmq.http.api import add_routes
 from vmq.http.dashboard import files
+from vmq.http.headers import complete_head
 from vmq.http.keys import BROKER
 from vmq.listeners.origins import is_this_host
 
@@ -68,10 +69,8 @@ def make_admin_app(broker: "BrokerView") -> web.Application:
 
 
 async def complete(_request: web.Request, response: web.StreamResponse) -> None:
-    """Every answer is of this moment, and none is anything but what it says that it is."""
-    response.headers.setdefault("Cache-Control", "no-store")
-    response.headers.setdefault("X-Content-Type-Options", "nosniff")
-    response.headers["Server"] = "vmq"  # not the library's, which names versions
+    """Every answer of the application has the same head."""
+    complete_head(response)
 
 
 @web.middleware

@@ -11,11 +11,17 @@ from aiohttp import web
 from vmq.http.app import complete, only_this_host
 
 #: Pages may use what lies in the folder, and MQTT at this origin. Scripts and styles are files: none stands inline.
+#:
+#: Workers may come from blob: MQTT.js makes one for the timer of its PINGREQ, unless it is told otherwise; without that
+#: the broker ends the connection of a page that says nothing. It opens no door: only a script of the page can make a
+#: blob of its origin, and scripts come from the folder; what is in the blob is bound by this policy as they are.
 POLICY: Final = (
-    "default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; form-action 'none'; "
-    "frame-ancestors 'none'"
+    "default-src 'self'; img-src 'self' data:; worker-src 'self' blob:; object-src 'none'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'"
 )
 INDEX: Final = "index.html"
+#: Browsers ask for it unasked, and tell of an error in every page whose folder has none.
+ICON: Final = "favicon.ico"
 
 
 def folder_app(folder: Path, *, allow_remote: bool = False) -> web.Application:
@@ -36,6 +42,8 @@ class ServedFolder:
     async def serve(self, request: web.Request) -> web.StreamResponse:
         """A file, or the `index.html` of a folder."""
         path = self.find(request.match_info["path"])
+        if path is None and request.match_info["path"] == ICON:
+            return web.Response(status=204)
         if path is None:
             raise web.HTTPNotFound(text=f"there is no {request.path}\n")
         headers = {

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from typing import Final
+from typing import Any, Final
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
@@ -11,6 +11,7 @@ from vmq.config.options import Config, ListenerOptions
 from vmq.config.values import Endpoint
 from vmq.core.context import Counters
 from vmq.http.guard import KEEP_ALIVE, Guards, MqttDoor
+from vmq.http.headers import complete_head
 from vmq.http.keys import BODY_TIMEOUT
 from vmq.listeners.sockets import bind
 
@@ -40,6 +41,24 @@ def in_one_line(record: logging.LogRecord) -> bool:
 
 
 log.addFilter(in_one_line)
+
+
+class HttpConnection(web.RequestHandler):
+    """The library's protocol of one connection. What is no HTTP it answers itself, without the application."""
+
+    __slots__ = ()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """The answer to what cannot be served, with the head that all answers have."""
+        response = super().handle_error(request, status, exc, message)
+        complete_head(response)
+        return response
 
 
 class HttpListener:
@@ -115,17 +134,12 @@ async def open_http(
     guards = Guards(name, options, counters)
     guards.mqtt = mqtt
     app.middlewares.insert(0, guards.on_request)
-    runner = web.AppRunner(
-        app,
-        access_log=None,
-        logger=log,
-        shutdown_timeout=STOP_TIMEOUT,
-        keepalive_timeout=KEEP_ALIVE,
-    )
+    how: dict[str, Any] = {"access_log": None, "logger": log, "keepalive_timeout": KEEP_ALIVE}
+    runner = web.AppRunner(app, shutdown_timeout=STOP_TIMEOUT, **how)
     await runner.setup()
     assert runner.server is not None
-    guards.make = runner.server
-    loop = asyncio.get_running_loop()
+    inner, loop = runner.server, asyncio.get_running_loop()
+    guards.make = lambda: HttpConnection(inner, loop=loop, **how)
     server = await loop.create_server(guards, sock=sock, backlog=backlog)
     host, port = sock.getsockname()[:2]
     url = options.endpoint.with_address(host, port).url

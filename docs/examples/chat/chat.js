@@ -77,6 +77,7 @@ function enter(event) {
   client = mqtt.connect(`${scheme}://${location.host}/mqtt`, {
     clientId: clientId(),
     protocolVersion: 4,
+    timerVariant: "native", // else PINGREQ goes by a timer of a worker, which a strict policy for pages does not let be
     ...(password ? { username: me, password } : {}),
     will: { topic: topic("here", me), payload: "", qos: 1, retain: true },
   });

@@ -1,5 +1,6 @@
 """The keywords of a broker that a program makes."""
 
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,7 @@ def test_listeners_come_by_url_or_by_section_not_both() -> None:
         "ws://127.0.0.1:2/mqtt",
     ]
     assert over(listen="unix:///tmp/x").listeners["1"].url == "unix:///tmp/x"
-    with pytest.raises(TypeError, match="accepted: one of them"):
+    with pytest.raises(vmq.ConfigError, match="listen: listeners says the same; accepted: one of"):
         over(listen="tcp://127.0.0.1:1", listeners={"a": {"url": "tcp://127.0.0.1:2"}})
 
 
@@ -57,12 +58,35 @@ def test_a_mistake_names_key_value_and_what_is_accepted(options: dict[str, Any],
 
 
 @pytest.mark.parametrize(
-    "options",
-    ({"queue": 3}, {"plugins": {"a": 3}}, {"users": {}}, {"queue": {"drop": object()}}),
+    ("options", "said"),
+    (
+        ({"config": 5}, "config = 5: accepted: a vmq.Config"),
+        ({"listen": 5}, "listen = 5: accepted: a URL, or a list of them"),
+        ({"listen": [5]}, "listen = [5]: accepted: a URL, or a list of them"),
+        ({"data_dir": 5}, "data_dir = 5: accepted: a path, or None"),
+        ({"users": 5}, "users: accepted: a mapping of names to passwords"),
+        ({"users": {"a": 5}}, "users.a: accepted: a mapping of names to passwords"),
+        ({"users": {}}, "users: it is empty, so nobody could connect"),
+        ({"acl": 5}, "acl = 5: accepted: rules as a text, or a list of its lines"),
+        ({"plugins": 5}, "plugins = 5: accepted: a mapping of names"),
+        ({"plugins": {"a": 3}}, "plugins.a = 3: accepted: a mapping of options"),
+        ({"queue": 3}, "queue = 3: accepted: a mapping of options"),
+        ({"queue": {"drop": object()}}, "queue: "),
+    ),
 )
-def test_what_is_no_section_is_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(TypeError, match=r"Broker\("):
-        over(**options)
+def test_a_keyword_that_is_none_is_named_with_what_is_accepted(
+    options: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(vmq.ConfigError, match=re.escape(f"Broker(): {said}")):
+        vmq.Broker(**options)
+
+
+def test_passwords_are_not_in_messages() -> None:
+    users: list[Any] = [[("alice", "secret")], {"alice": ["secret"]}]
+    for given in users:
+        with pytest.raises(vmq.ConfigError) as refused:
+            vmq.Broker(users=given)
+        assert "secret" not in str(refused.value)
 
 
 def test_a_file_of_the_same_says_the_same(tmp_path: Path) -> None:

@@ -165,6 +165,7 @@ STREAM = {"name": "plant", "filters": ["plant/#"]}
         ("POST", "/option?option=a", {"json": {}}, 400, "from the body"),
         ("POST", "/listener/stop", {"json": {"name": "x"}}, 404, "accepted: tcp"),
         ("GET", "/nothing", {}, 404, "openapi.json"),
+        ("GET", "/session?client_id=%FF", {}, 400, "no UTF-8"),
         ("POST", "/sessions", {"json": {}}, 405, "accepted: GET"),
         ("GET", "/sessions", {"params": {"mountpoint": "x"}}, 404, "accepted: ''"),
         ("GET", "/session", {"params": {"client_id": "a", "mountpoint": "x"}}, 404, "mountpoint"),

@@ -1,5 +1,6 @@
 """The application as a whole: what is served to whom."""
 
+import socket
 from http.client import HTTPConnection
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -16,6 +17,21 @@ def test_other_paths_are_not_found(web_broker: BrokerProcess, path: str) -> None
     answer = get(web_broker.http, path)
     assert answer.status == 404
     assert answer.headers["Server"] == "vmq"
+
+
+@pytest.mark.parametrize(
+    "request_line", [b"no http at all", b"GET / HTTP/9.9", b"GET /\0 HTTP/1.1"]
+)
+def test_what_is_no_http_is_not_told_who_answers(
+    web_broker: BrokerProcess, request_line: bytes
+) -> None:
+    parts = urlsplit(web_broker.http)
+    with socket.create_connection((parts.hostname, parts.port), timeout=60) as peer:
+        peer.sendall(request_line + b"\r\nHost: localhost\r\n\r\n")
+        head = peer.makefile("rb").read().partition(b"\r\n\r\n")[0].split(b"\r\n")
+    assert b" 400 " in head[0]
+    assert b"Server: vmq" in head
+    assert b"X-Content-Type-Options: nosniff" in head
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:8888", "localhost.evil.example"])

@@ -87,7 +87,12 @@ def test_its_origin_has_files_and_mqtt_and_no_api(
     assert (answer.status, answer.body) == (200, b"home")
     assert "default-src 'self'" in answer.headers["Content-Security-Policy"]
     assert "unsafe" not in answer.headers["Content-Security-Policy"]
+    assert "worker-src 'self' blob:;" in answer.headers["Content-Security-Policy"]
     assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    assert get(broker.http, "/favicon.ico").status == 204
+    assert get(broker.http, "/sub/favicon.ico").status == 404
+    (folder / "favicon.ico").write_bytes(b"icon")
+    assert get(broker.http, "/favicon.ico").body == b"icon"
     for path in (
         "/api/v1/sessions",
         "/metrics",

@@ -1,13 +1,16 @@
 """The description of the API: valid, and true."""
 
+from collections.abc import Iterator
 from typing import Any
 
+import pytest
+from msgspec import inspect
 from openapi_schema_validator import OAS31Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
 from vmq_hooks import Plugin
 
 from tests.support.peer import Peer
-from tests.vmq.http.conftest import Site, get
+from tests.vmq.http.conftest import Site, ask, get
 from vmq.http.openapi import HEALTH, describe
 from vmq.http.operations import OPERATIONS
 from vmq.testing.process import BrokerProcess
@@ -164,3 +167,45 @@ async def test_answers_are_as_described(local: Site) -> None:
         ("POST", "/stream/recover"),
         ("POST", "/stream/accept-loss"),
     }
+
+
+def without_bound(kind: inspect.Type) -> Iterator[str]:
+    """The whole numbers in a type that may be of any size."""
+    if isinstance(kind, inspect.IntType) and kind.le is None and kind.lt is None:
+        yield ""
+    for each in getattr(kind, "fields", ()):
+        yield from (f".{each.encode_name}{rest}" for rest in without_bound(each.type))
+    inner = getattr(kind, "item_type", None), getattr(kind, "type", None)  # of a list, of metadata
+    for each in (*getattr(kind, "types", ()), *inner):
+        if each is not None:
+            yield from without_bound(each)
+
+
+def test_whole_numbers_are_those_that_the_broker_can_count_with() -> None:
+    """One of 2^63 is an OverflowError in the core, which is compiled."""
+    found = [
+        operation.name + each
+        for operation in OPERATIONS
+        for each in without_bound(inspect.type_info(operation.parameters))
+    ]
+    # Goes by the type of the option that it is for.
+    assert found == ["set_option.value"]
+
+
+@pytest.mark.parametrize("value", [2**63, 2**64])
+async def test_a_whole_number_that_is_too_large_is_a_mistake(local: Site, value: int) -> None:
+    asked: list[tuple[str, str, dict[str, Any]]] = [
+        ("POST", "/jobs/job", {"queue": "q", "body": "x", "maxlen": value}),
+        ("POST", "/option", {"option": "limits.max_retained_bytes", "value": value}),
+        ("POST", "/stream", {"name": "s", "filters": ["a"], "retention_bytes": value}),
+        ("POST", "/stream/accept-loss", {"name": "s", "partition": value}),
+        ("GET", "/jobs/dump", {"after": value}),
+        ("GET", "/sessions", {"limit": value}),
+        ("GET", "/sessions", {"offset": value}),
+        ("GET", "/retained", {"payload_bytes": value}),
+        ("GET", "/why", {"client_id": "me", "topic": "t", "size": value}),
+    ]
+    for method, path, parameters in asked:
+        how = {"json" if method == "POST" else "params": parameters}
+        status, answer = await ask(local, method, path, **how)
+        assert (status, "accepted" in answer["error"]) == (400, True), (path, answer)

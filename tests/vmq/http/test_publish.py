@@ -195,6 +195,7 @@ async def test_vernemq_s_query(poster: Poster) -> None:
         ("?encoding=hex", {"json": {"topic": "a"}}, 400),
         ("?topic=a", {"headers": {"topic": "a"}}, 400),
         ("?topic=a&qos=many", {"data": b"x"}, 400),
+        ("?topic=pub/%FF%FE", {"data": b"x"}, 400),
         ("?topic=pub/1&user=bob&password=no", {"data": b"x"}, 401),
         ("?topic=other&user=bob&password=right", {"data": b"x"}, 403),
         ("?topic=a", {"method": "GET"}, 405),

@@ -15,7 +15,7 @@ import typer
 from vmq.cli.admin.client import AdminClient
 from vmq.cli.data.stored_streams import configured, stored_streams
 from vmq.cli.terminal.console import CliError, UsageError, nobody_reads, table
-from vmq.cli.terminal.rows import clean
+from vmq.cli.terminal.rows import clean, json_text
 from vmq.cli.terminal.settings import ConfigOption, DataDirOption
 
 if TYPE_CHECKING:
@@ -178,8 +178,7 @@ def write_json(found: "pa.Table") -> None:
             f"two columns are called {twice[0]!r}, and an object has one: name one with AS"
         )
     for row in rows_of(found):
-        kept = dict(zip(names, finite(row), strict=True))
-        print(json.dumps(kept, ensure_ascii=False, allow_nan=False))
+        print(json_text(dict(zip(names, finite(row), strict=True))))
 
 
 def write_csv(found: "pa.Table") -> None:

@@ -2,7 +2,6 @@
 
 import base64
 import http.client
-import json
 import sys
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -18,7 +17,7 @@ from vmq.cli.admin.asking import BytesOption
 from vmq.cli.admin.client import AdminClient
 from vmq.cli.data.stored_streams import stored_streams
 from vmq.cli.terminal.console import CliError, UsageError, nobody_reads, painted, warning
-from vmq.cli.terminal.rows import clean
+from vmq.cli.terminal.rows import clean, json_text
 from vmq.cli.terminal.settings import ConfigOption, DataDirOption
 from vmq.streams.log.message import (
     MOST,
@@ -208,7 +207,7 @@ def as_object(message: StreamMessage) -> str:
     """A message for programs."""
     key = None if message.key is None else _text_or_base64(message.key)[0]
     payload, encoding = _text_or_base64(message.payload)
-    return json.dumps(
+    return json_text(
         {
             "timestamp": _time(message).isoformat(timespec="microseconds"),
             "partition": message.partition,
@@ -221,8 +220,7 @@ def as_object(message: StreamMessage) -> str:
             "headers": message.headers,
             "payload": payload,
             "encoding": encoding,
-        },
-        ensure_ascii=False,
+        }
     )
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from vmq.cli.terminal.rows import clean, json_clean
+
 
 @dataclass(frozen=True)
 class Received:
@@ -18,6 +20,20 @@ class Received:
     retain: bool
     packet_id: int  # 0 at QoS 0
     when: datetime  # aware, local time
+    #: It goes to a terminal, which what strangers wrote must not steer: their control characters are escaped.
+    is_shown: bool = False
+
+    @property
+    def topic_text(self) -> bytes:
+        """The topic as it is printed."""
+        return (clean(self.topic) if self.is_shown else self.topic).encode()
+
+    @property
+    def payload_text(self) -> bytes:
+        """The payload as it is printed; on a terminal bytes that are no UTF-8 as \\xNN."""
+        if not self.is_shown:
+            return self.payload
+        return clean(self.payload.decode(errors="backslashreplace")).encode()
 
 
 class FormatError(ValueError):
@@ -37,8 +53,8 @@ _ESCAPES: Final = {
     "v": b"\v",
 }
 _VALUES: Final[dict[str, Formatter]] = {
-    "t": lambda message: message.topic.encode(),
-    "p": lambda message: message.payload,
+    "t": lambda message: message.topic_text,
+    "p": lambda message: message.payload_text,
     "q": lambda message: b"%d" % message.qos,
     "r": lambda message: b"%d" % message.retain,
     "l": lambda message: b"%d" % len(message.payload),
@@ -62,13 +78,13 @@ _SEQUENCE: Final = re.compile(
 
 
 def payload_only(message: Received) -> bytes:
-    """The payload as it came."""
-    return message.payload
+    """The payload."""
+    return message.payload_text
 
 
 def verbose(message: Received) -> bytes:
     """Topic and payload; "(null)" for an empty payload, as mosquitto_sub -v has it."""
-    return message.topic.encode() + b" " + (message.payload or b"(null)")
+    return message.topic_text + b" " + (message.payload_text or b"(null)")
 
 
 def compiled(text: str) -> Formatter:
@@ -142,9 +158,8 @@ def _json(message: Received, payload: object) -> bytes:
     if message.qos:
         tree["mid"] = message.packet_id
     tree["payload"] = payload
-    return json.dumps(tree, ensure_ascii=False, separators=(",", ":")).encode(
-        errors="surrogatepass"
-    )
+    text = json.dumps(tree, ensure_ascii=False, separators=(",", ":"))
+    return (json_clean(text) if message.is_shown else text).encode(errors="surrogatepass")
 
 
 def _parsed(message: Received) -> object:

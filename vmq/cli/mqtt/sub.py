@@ -112,6 +112,8 @@ def sub(
 
     Runs until Ctrl-C, -C or -W ends it, and reconnects when the connection
     is lost. At QoS 1 and 2 a message is acknowledged once it is printed.
+    On a terminal control characters of topics and payloads are escaped (\\n,
+    \\x1b), for they could steer it; in a pipe or a file every byte is as it came.
 
     \b
     Examples:

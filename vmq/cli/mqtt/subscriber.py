@@ -10,7 +10,8 @@ from typing import Any, Final
 from vmq.cli.mqtt.client import CommandClient, Unreachable, silence_libraries
 from vmq.cli.mqtt.format import Formatter, Received
 from vmq.cli.mqtt.options import ConnectionOptions
-from vmq.cli.terminal.console import FAILURE, CliError, nobody_reads, warning
+from vmq.cli.terminal.console import FAILURE, CliError, is_terminal, nobody_reads, warning
+from vmq.cli.terminal.rows import clean
 from vmq.mqtt.topics import matches
 
 # Exit code of mosquitto_sub after -W.
@@ -46,6 +47,7 @@ class SubscribeRun:
         self._wanted = wanted
         self._format = formatter
         self._end = b"\n" if newline else b""
+        self._is_shown = is_terminal(sys.stdout)
         self._printed = 0
         self._received: set[int] = set()
         self._was_connected = False
@@ -150,6 +152,7 @@ class SubscribeRun:
             packet.retain_flag,
             packet.packet_id or 0,
             datetime.now().astimezone(),
+            self._is_shown,
         )
         return self._print(message)
 
@@ -157,7 +160,7 @@ class SubscribeRun:
         try:
             text = self._format(message)
         except ValueError:
-            warning(f"the payload on {message.topic} is not JSON")
+            warning(f"the payload on {clean(message.topic)} is not JSON")
             return True
         try:
             sys.stdout.buffer.write(text + self._end)

@@ -16,6 +16,9 @@ from vmq.cli.terminal.console import UsageError, table, warning
 
 _CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
+#: Those of them that JSON does not escape; line feeds stand between its values.
+_IN_JSON: Final = re.compile(r"[\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+
 _SELECT: Final = "Selection"
 
 JsonOption = Annotated[bool, typer.Option("--json", help="JSON instead of a table.")]
@@ -124,7 +127,17 @@ def show_rows(answer: Mapping[str, Any], columns: Columns, *, as_json: bool) -> 
 
 def print_json(value: object) -> None:
     """Print a value for programs."""
-    print(json.dumps(value, indent=2, ensure_ascii=False))
+    print(json_text(value, indent=2))
+
+
+def json_text(value: object, indent: int | None = None) -> str:
+    """A value as JSON, with the control characters escaped that JSON itself lets stand as they are."""
+    return json_clean(json.dumps(value, indent=indent, ensure_ascii=False))
+
+
+def json_clean(text: str) -> str:
+    """JSON with all control characters of its texts escaped, as JSON does; it says the same."""
+    return _IN_JSON.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
 
 
 def show_one(thing: Mapping[str, Any]) -> None:

@@ -1,7 +1,10 @@
 """The screen of `vmq top`."""
 
+import asyncio
+import signal
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, ClassVar, Final
 
 from rich.text import Text
@@ -113,6 +116,7 @@ class TopScreen(App[None]):
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("q", "quit", "Quit"),
+        Binding("ctrl+c", "quit", show=False, priority=True),
         *(Binding(str(n), f"sort('{name}')", f"By {name}") for n, name in enumerate(SORTS, 1)),
     ]
 
@@ -148,6 +152,10 @@ class TopScreen(App[None]):
         yield Footer()
 
     def on_mount(self) -> None:
+        # The terminal is in a state of the screen's own, which nobody else takes back.
+        loop = asyncio.get_running_loop()
+        for each in (signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(each, partial(self.exit, return_code=128 + each))
         for title, _ in COLUMNS:
             self.clients.add_column(title, key=title)
         self.clients.focus()

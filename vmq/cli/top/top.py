@@ -19,11 +19,11 @@ def top(
     ] = "queue",
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
-) -> None:
+) -> int:
     """Watch a running broker in the terminal.
 
     Shows the figures of each second, what is wrong, and the clients that are
-    worst. Keys 1 to 4 sort by another column, q ends it.
+    worst. Keys 1 to 4 sort by another column, q or Ctrl-C ends it.
 
     \b
     Examples:
@@ -42,4 +42,6 @@ def top(
         raise CliError(
             "vmq top draws on a terminal; for a program: vmq metrics --json, /status.json"
         )
-    TopScreen(news, sort).run()
+    screen = TopScreen(news, sort)
+    screen.run()
+    return screen.return_code or 0

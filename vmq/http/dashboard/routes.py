@@ -28,7 +28,7 @@ from vmq.http.dashboard.links import links_of
 from vmq.http.dashboard.reading import STEP
 from vmq.http.dashboard.sampler import SERIES
 from vmq.http.dashboard.tokens import TOKEN_SECONDS
-from vmq.http.dashboard.topics import MOST_BRANCHES, TOP
+from vmq.http.dashboard.topics import MOST_BRANCHES
 from vmq.http.keys import BODY_TIMEOUT
 from vmq.runtime.audit import tell_of_key
 from vmq.version import __version__, is_compiled
@@ -62,9 +62,12 @@ class Hello(Struct, frozen=True):
 
 
 class _Topics(Struct, frozen=True, forbid_unknown_fields=True):
-    """Which branches, as a JSON list of topics; the empty text is the top."""
+    """Which branches, as a JSON list of topics.
 
-    branches: Annotated[str, Meta(max_length=65_536)] = '[""]'
+    The top is NUL, as in `TOP`: the empty text is the first level of the topics that begin with "/".
+    """
+
+    branches: Annotated[str, Meta(max_length=65_536)] = '["\\u0000"]'
 
 
 class _Samples(Struct, frozen=True, forbid_unknown_fields=True):
@@ -119,6 +122,8 @@ class LiveRoutes:
 
     async def live(self, request: web.Request) -> web.StreamResponse:
         """Server-sent events until the page goes, its key is good no more, or the broker stops."""
+        if request.method == "HEAD":
+            return _head_of("text/event-stream")
         page = self._dashboard.feed.join()
         response = web.StreamResponse(headers={"Cache-Control": "no-store"})
         response.content_type = "text/event-stream"
@@ -176,12 +181,8 @@ class LiveRoutes:
             raise AdminError(f"branches: {error}; accepted: a JSON list of topics") from None
         if len(paths) > MOST_BRANCHES:
             raise AdminError(f"branches: {len(paths)} are open; accepted: up to {MOST_BRANCHES}")
-        found = await self._dashboard.topics.branches([path or TOP for path in paths])
-        plain = [
-            {**msgspec.to_builtins(each), "path": path}
-            for each, path in zip(found, paths, strict=True)
-        ]
-        return json_of({"branches": plain})
+        found = await self._dashboard.topics.branches(paths)
+        return json_of({"branches": found})
 
     async def hooks(self, _request: web.Request) -> web.StreamResponse:
         """Each hook of each plugin."""
@@ -197,6 +198,8 @@ class LiveRoutes:
         key = key_at_work.get()
         if key is not None and key.scope != "all":
             raise _Forbidden("a trace shows what clients send: this key may look at figures only")
+        if request.method == "HEAD":
+            return _head_of("text/plain")
         return await self._source.trace(request)
 
     # Who may
@@ -243,6 +246,11 @@ def _event(kind: str, what: object) -> bytes:
     return b"event: %s\ndata: %s\n\n" % (kind.encode(), msgspec.json.encode(what))
 
 
+def _head_of(kind: str) -> web.Response:
+    """The head alone of what has no end: whoever asks for that gets no place among those who are sent the rest."""
+    return web.Response(content_type=kind, headers={"Cache-Control": "no-store"})
+
+
 def _query(request: web.Request, kind: type[S]) -> S:
     try:
         return msgspec.convert(dict(request.query), kind, strict=False)
@@ -263,7 +271,9 @@ async def _body(request: web.Request, kind: type[S]) -> S:
                 if len(data) > _MOST_BODY:
                     raise AdminError(f"the body is too large; accepted: {_MOST_BODY} bytes")
         return msgspec.json.decode(data, type=kind)
-    except (TimeoutError, msgspec.MsgspecError) as error:
+    except web.RequestPayloadError:
+        raise AdminError("the body is not what its Content-Encoding says") from None
+    except (TimeoutError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise AdminError(f"the body is not what is accepted: {error}") from None
 
 

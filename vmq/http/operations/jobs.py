@@ -8,7 +8,7 @@ from msgspec import Meta, Struct
 
 from vmq.admin.errors import AdminError
 from vmq.admin.jobs import dump, everywhere, mappings, queues, schedules, why
-from vmq.admin.listing import Listing, Selection
+from vmq.admin.listing import LARGEST, Listing, Selection
 from vmq.admin.payloads import PayloadBytes
 from vmq.admin.trees import Mountpoint
 from vmq.http.operation import Context, List, Operation
@@ -16,6 +16,8 @@ from vmq.http.operation import Context, List, Operation
 QueueName = Annotated[str, Meta(min_length=1, max_length=512, description="The queue of jobs")]
 JobId = Annotated[str, Meta(min_length=1, description="The job")]
 _Seconds = Annotated[int, Meta(ge=0, le=0x7FFF_FFFF)]
+#: The largest MAXLEN, over RESP and MQTT alike.
+LONGEST: Final = 0xFFFF_FFFF
 
 
 Local = Annotated[
@@ -81,7 +83,9 @@ class AddJob(OneQueue, forbid_unknown_fields=True, kw_only=True):
         None
     )
     priority: Annotated[int, Meta(ge=0, le=9, description="9 goes first")] | None = None
-    maxlen: Annotated[int, Meta(ge=1, description="Refused if so many are queued")] | None = None
+    maxlen: (
+        Annotated[int, Meta(ge=1, le=LONGEST, description="Refused if so many are queued")] | None
+    ) = None
     replicate: (
         Annotated[int, Meta(ge=1, le=65_535, description="Hosts that have it before the answer")]
         | None
@@ -119,7 +123,8 @@ class DumpJobs(Struct, forbid_unknown_fields=True, kw_only=True):
     """Where to begin."""
 
     after: Annotated[
-        int, Meta(ge=0, description="As the answer before says; 0 = at the first job")
+        int,
+        Meta(ge=0, le=LARGEST, description="As the answer before says; 0 = at the first job"),
     ] = 0
     node: Annotated[
         str, Meta(max_length=512, description="As the answer before says; empty = the asked node")

@@ -8,6 +8,7 @@ from msgspec import Meta, Struct
 from vmq.admin import (
     streams,
 )
+from vmq.admin.listing import LARGEST
 from vmq.config.streams import StreamOptions
 from vmq.http.operation import Context, List, Operation
 
@@ -34,6 +35,14 @@ class CreateStream(StreamOptions, frozen=True, kw_only=True, forbid_unknown_fiel
             description="Who has a message before it is acknowledged; null = most replicas, or with two the leader"
         ),
     ] = None  # type: ignore[assignment]  # wider than in StreamOptions: null is for what the cluster decides
+    retention_bytes: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=LARGEST,
+            description="Bytes of the whole stream above which the oldest segments are deleted; 0 = no limit",
+        ),
+    ] = 0
 
     def __post_init__(self) -> None:
         """Nothing is read as something else yet: what was not given depends on the cluster."""
@@ -65,7 +74,7 @@ class AlterStream(OneStream, kw_only=True, forbid_unknown_fields=True):
         Meta(description="What publishers get while most copies are away; null = as it is"),
     ] = None
     retention_bytes: Annotated[
-        Annotated[int, Meta(ge=0)] | None,
+        Annotated[int, Meta(ge=0, le=LARGEST)] | None,
         Meta(description="Above which the oldest segments are deleted; null = as it is"),
     ] = None
 
@@ -90,7 +99,8 @@ class RecoverStream(OneStream, kw_only=True, forbid_unknown_fields=True):
     """Which partitions are to go on without the majority of their replicas."""
 
     partition: Annotated[
-        int | None, Meta(description="One of them; null = all without a leader")
+        Annotated[int, Meta(ge=0, le=LARGEST)] | None,
+        Meta(description="One of them; null = all without a leader"),
     ] = None
     unsafe: Annotated[Literal[True], Meta(description="What only the lost nodes had is given up")]
 
@@ -99,7 +109,8 @@ class AcceptLoss(OneStream, forbid_unknown_fields=True):
     """What an operator knows may be lost."""
 
     partition: Annotated[
-        int | None, Meta(description="Of one partition; null = of all of the stream")
+        Annotated[int, Meta(ge=0, le=LARGEST)] | None,
+        Meta(description="Of one partition; null = of all of the stream"),
     ] = None
 
 

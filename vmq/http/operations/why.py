@@ -11,6 +11,7 @@ from vmq.admin import (
     why_receive,
     why_subscribe,
 )
+from vmq.admin.listing import LARGEST
 from vmq.admin.trees import Mountpoint
 from vmq.http.operation import Context, Operation
 from vmq.http.operations.common import ClientId, Filter
@@ -18,7 +19,7 @@ from vmq.http.operations.common import ClientId, Filter
 QoS = Annotated[int, Meta(ge=0, le=2)]
 
 
-Size = Annotated[int, Meta(ge=0, description="Bytes of the payload")]
+Size = Annotated[int, Meta(ge=0, le=LARGEST, description="Bytes of the payload")]
 
 
 AsUser = Annotated[

@@ -28,11 +28,11 @@ class TailQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, o
     start: Literal["earliest", "latest"] | None = None
     offset: _Offset | None = None
     time: _Offset | None = None
-    limit: Annotated[int, Meta(ge=0)] | None = None
-    partition: Annotated[int, Meta(ge=0)] | None = None
+    limit: _Offset | None = None
+    partition: _Offset | None = None
     filter: Annotated[str, Meta(min_length=1, max_length=32_768)] | None = None
     follow: bool = False
-    payload_bytes: Annotated[int, Meta(ge=0)] = 0
+    payload_bytes: _Offset = 0
 
 
 class StreamMessage(Struct, frozen=True, kw_only=True, tag="message"):

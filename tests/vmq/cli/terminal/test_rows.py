@@ -1,8 +1,10 @@
 """Rows on the terminal, and what is said beside them."""
 
+import json
+
 import pytest
 
-from vmq.cli.terminal.rows import Columns, show_rows
+from vmq.cli.terminal.rows import Columns, json_text, show_rows
 
 
 @pytest.mark.parametrize("as_json", [False, True])
@@ -18,3 +20,11 @@ def test_what_is_not_among_the_rows_is_said_beside_them(
     assert "c1" in shown.out
     assert "there are more rows than these 1" in shown.err
     assert "for they did not answer: b, c" in shown.err
+
+
+def test_json_has_no_control_characters_and_says_the_same() -> None:
+    value = {"topic": "a\x1b[2J\x9b31m\x7f\u202e\n", "text": "grüße"}
+    text = json_text(value)
+    assert text.isprintable()
+    assert json.loads(text) == value
+    assert "grüße" in text

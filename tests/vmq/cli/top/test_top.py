@@ -1,6 +1,10 @@
+import signal
 from pathlib import Path
 
+import pytest
+
 from tests.conftest import BrokerFactory
+from tests.vmq.cli.on_terminal import OnTerminal
 from tests.vmq.cli.program import run
 
 
@@ -18,3 +22,23 @@ def test_a_pipe_gets_no_screen(fresh_broker: BrokerFactory) -> None:
     done = run("top", "--data-dir", str(fresh_broker().data_dir))
     assert (done.code, done.out) == (1, b"")
     assert "vmq top draws on a terminal" in done.err
+
+
+@pytest.mark.parametrize(
+    ("by", "code"),
+    [(b"q", 0), (b"\x03", 0), (signal.SIGTERM, 143), (signal.SIGHUP, 129)],
+)
+def test_however_it_ends_the_terminal_is_as_it_was(
+    fresh_broker: BrokerFactory, by: bytes | signal.Signals, code: int
+) -> None:
+    with OnTerminal("top", "--data-dir", str(fresh_broker().data_dir)) as top:
+        top.wait(b"clients")
+        assert top.settings() != top.before
+        if isinstance(by, bytes):
+            top.press(by)
+        else:
+            top.process.send_signal(by)
+        assert top.end() == code
+        assert top.settings() == top.before
+        for mode in (b"1049", b"1000"):  # the alternate screen, the mouse
+            assert top.out.rfind(b"\x1b[?%sl" % mode) > top.out.rfind(b"\x1b[?%sh" % mode)

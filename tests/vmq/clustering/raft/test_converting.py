@@ -37,6 +37,11 @@ def offsets(broker: Broker, number: int = 0) -> list[int]:
     return found
 
 
+def put_aside(folder: Path) -> list[Path]:
+    """The data directories of what a node keeps for its operator."""
+    return list(folder.glob("streams/.aside/*"))
+
+
 async def publish_on(brokers: list[Broker], sent: list[bytes], topics: int, count: int) -> None:
     """So many more rows of these topics, by one node after the other."""
     for _ in range(count):
@@ -150,12 +155,12 @@ async def test_what_a_node_had_alone_is_kept_when_the_cluster_that_it_joins_has_
         await joins.start()
         try:
             await together(joins, *brokers.values())
-            await until(lambda: is_led(joins) and any(folder.glob("streams/.aside/*")))
+            await until(lambda: is_led(joins) and put_aside(folder))
             await joins.publish("s/t", b"4", qos=1)
             await until(lambda: payloads(brokers["b"]) == [b"3", b"4"])
         finally:
             await joins.stop()
-    [kept] = folder.glob("streams/.aside/*")
+    [kept] = put_aside(folder)
     stored = StoredStream(find_folder(kept), "s")
     assert [row for batch in stored.rows(["payload"]) for row in batch.column(0).to_pylist()] == [
         b"1",

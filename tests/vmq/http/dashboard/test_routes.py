@@ -67,11 +67,33 @@ async def test_a_token_is_given_back_for_a_key_once(page: Site) -> None:
     assert "vmq open" in answer["error"]
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b'{"token": 1}', b'{"x": "y"}', b"{" * 5000])
-async def test_what_is_no_token_is_refused(page: Site, body: bytes) -> None:
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[]",
+        b'{"token": 1}',
+        b'{"x": "y"}',
+        b"{" * 5000,
+        b"\xff\xfe",
+        b'{"token": "\xff"}',
+        b'{"x": ' + b"[" * 3900,
+    ],
+)
+@pytest.mark.parametrize("path", ["/page", "/login"])
+async def test_what_is_no_token_is_refused(
+    page: Site, path: str, body: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
     headers = {"Content-Type": "application/json"}
-    status, _ = await ask(page, "POST", LIVE + "/page", data=body, headers=headers)
-    assert status == 400
+    status, answer = await ask(page, "POST", LIVE + path, data=body, headers=headers)
+    assert (status, "the body" in answer["error"]) == (400, True)
+    assert "Traceback" not in caplog.text
+
+
+async def test_a_body_that_is_not_packed_as_it_says_gives_no_token(page: Site) -> None:
+    headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+    status, answer = await ask(page, "POST", LIVE + "/page", data=b"{}", headers=headers)
+    assert (status, "Content-Encoding" in answer["error"]) == (400, True)
 
 
 async def test_a_form_of_another_site_gives_no_token_back(page: Site) -> None:
@@ -111,6 +133,38 @@ async def test_a_page_that_may_look_changes_nothing(page: Site) -> None:
         page, "DELETE", "/api/v1/session", params=asked, headers=key_of(page, "all")
     )
     assert (status, peer.is_open) == (200, False)
+
+
+async def test_the_head_of_what_has_no_end_is_all_of_it(page: Site) -> None:
+    """HEAD has no body, and takes none of the places for pages."""
+    for path, key in ((LIVE, "read"), (LIVE + "/trace?client_id=me", "all")):
+        async with asyncio.timeout(30):
+            async with page.client.head(page.base + path, headers=key_of(page, key)) as answer:
+                assert answer.status == 200
+                assert await answer.read() == b""
+    assert dashboard_of(page.broker).feed.pages == {}
+    async with page.client.head(page.base + LIVE) as answer:
+        assert answer.status == 401
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("OPTIONS", "", "GET, HEAD"),
+        ("POST", "", "GET, HEAD"),
+        ("DELETE", "/history", "GET, HEAD"),
+        ("PUT", "/trace", "GET, HEAD"),
+        ("GET", "/page", "POST"),
+        ("GET", "/login", "POST"),
+    ],
+)
+async def test_another_method_is_told_which_there_is(
+    page: Site, method: str, path: str, allowed: str
+) -> None:
+    key = key_of(page, "all")
+    async with page.client.request(method, page.base + LIVE + path, headers=key) as answer:
+        assert (answer.status, answer.headers["Allow"]) == (405, allowed)
+        assert allowed in (await answer.json())["error"]
 
 
 async def test_figures_come_as_events(page: Site) -> None:
@@ -166,11 +220,11 @@ async def test_the_last_hour_is_there(page: Site) -> None:
 
 async def test_topics_are_a_tree(page: Site) -> None:
     Peer(page.broker.registry(), "me").publish("a/<img>")
-    asked = {"branches": json.dumps(["", "a"])}
+    asked = {"branches": json.dumps(["\0", "a"])}
     status, answer = await ask(page, "GET", LIVE + "/topics", params=asked, headers=key_of(page))
     assert status == 200
     top, below = answer["branches"]
-    assert (top["path"], [row["name"] for row in top["rows"]]) == ("", ["a"])
+    assert (top["path"], [row["name"] for row in top["rows"]]) == ("\0", ["a"])
     assert (below["path"], [row["name"] for row in below["rows"]]) == ("a", ["<img>"])
     for wrong in ("", "x", "[1]", "{}", json.dumps([str(each) for each in range(101)])):
         params = {"branches": wrong}
@@ -234,3 +288,21 @@ async def test_mqtt_is_spoken_at_the_same_address(page: Site) -> None:
         assert (await socket.receive_bytes()) == b"\x20\x02\x00\x00"
         assert page.broker.listeners["http"].connections == 1
         assert page.broker.metrics.gauges()["active_mqttws_connections"] == 1
+
+
+async def test_topics_that_begin_with_a_slash_have_a_first_level_of_their_own(page: Site) -> None:
+    peer = Peer(page.broker.registry(), "me")
+    for topic in ("a", "/b/c", "//d"):
+        peer.publish(topic)
+    wanted = json.dumps(["\0", "", "/"])
+    _, answer = await ask(
+        page, "GET", LIVE + "/topics", params={"branches": wanted}, headers=key_of(page)
+    )
+    assert {
+        each["path"]: [(row["name"], row["has_more"]) for row in each["rows"]]
+        for each in answer["branches"]
+    } == {
+        "\0": [("", True), ("a", False)],
+        "": [("", True), ("b", True)],
+        "/": [("d", False)],
+    }

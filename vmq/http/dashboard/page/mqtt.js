@@ -5,6 +5,7 @@ const decoder = new TextDecoder();
 const KEEP_ALIVE = 30;
 /** Bytes that a packet may have; a broker that sends more is not listened to any longer. */
 const LARGEST = 4 * 1024 * 1024;
+const CANNOT_NOW = 3;
 const REASONS = ["", "the protocol version", "the client id", "the broker cannot now", "user name or password", "not authorised"];
 
 function text(value) {
@@ -32,6 +33,8 @@ export class MqttClient {
     this.waiting = new Map();
     this.lastId = 0;
     this.isUp = false;
+    /** It is over, and by nobody's decision: another one may be had. */
+    this.isLost = false;
   }
 
   /** Resolves when the broker has let us in. */
@@ -46,7 +49,10 @@ export class MqttClient {
         this.send(packet(0x10, text("MQTT"), 4, flags, 0, KEEP_ALIVE, text(clientId), credentials));
       };
       this.socket.onmessage = (event) => this.take(new Uint8Array(event.data));
-      this.socket.onclose = () => this.end("the connection ended");
+      this.socket.onclose = () => {
+        this.isLost = !this.isOver;
+        this.end("the connection ended");
+      };
     });
   }
 
@@ -124,6 +130,7 @@ export class MqttClient {
 
   connack(body) {
     if (body[1] !== 0) {
+      this.isLost = body[1] === CANNOT_NOW;
       this.close(`refused: ${REASONS[body[1]] || `code ${body[1]}`}`);
       return;
     }

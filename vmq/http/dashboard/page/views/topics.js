@@ -10,11 +10,18 @@ import { attempt, failed, field, nothing, panel, repeat } from "../widgets.js";
 /** Messages of the chosen topic that are kept on the page. */
 const KEPT = 30;
 
+/** The path of the top, as the broker has it: "" is the empty first level of the topics that begin with "/". */
+const TOP = "\0";
+
+/** Milliseconds until a lost connection is tried again: twice as many each time, up to the second figure. */
+const AGAIN = 1000;
+const LONGEST = 15000;
+
 /** As whom the page speaks MQTT, while it is open. */
 const account = { user: "", password: "" };
 
 export function topics(query) {
-  const open = new Set([""]);
+  const open = new Set([TOP]);
   const tree = h("ul", { class: "tree", role: "tree", "aria-label": "Topics" });
   const said = h("div", {});
   const inspector = new Inspector();
@@ -39,7 +46,7 @@ export function topics(query) {
     if (shape !== drawn) {
       drawn = shape;
       const focused = document.activeElement?.dataset?.path;
-      fill(tree, items("", 1));
+      fill(tree, items(TOP, 1));
       if (focused !== undefined) tree.querySelector(`[data-path="${CSS.escape(focused)}"]`)?.focus();
     }
     for (const line of tree.querySelectorAll("[data-path]")) {
@@ -57,7 +64,7 @@ export function topics(query) {
     if (!branch) return [];
     const found = branch.rows.flatMap((row) => item(path, row, level));
     if (branch.hidden > 0) found.push(h("li", { role: "none", class: `hint level-${Math.min(level, 12)}` }, `and ${live.tick?.workers ? "about " : ""}${count(branch.hidden)} more`));
-    if (path === "" && !found.length) found.push(h("li", { role: "none" }, nothing("Nothing is published yet: vmq pub -t hello -m world, or the form beside.")));
+    if (path === TOP && !found.length) found.push(h("li", { role: "none" }, nothing("Nothing is published yet: vmq pub -t hello -m world, or the form beside.")));
     return found;
   }
 
@@ -111,6 +118,7 @@ class Inspector {
   constructor() {
     this.client = null;
     this.topic = "";
+    this.pause = AGAIN;
     this.title = h("h2", {}, "Messages");
     this.state = h("p", { class: "hint", role: "status" }, "Choose a topic to see its messages.");
     this.list = h("ol", { class: "messages" });
@@ -145,12 +153,22 @@ class Inspector {
     this.client?.close();
     const client = new MqttClient({
       onmessage: (message) => this.take(message),
-      onend: (reason) => client === this.client && say(this.state, `Not connected: ${reason}`),
+      onend: (reason) => client === this.client && this.ended(client, reason),
     });
     this.client = client;
     const id = `vmq-page-${crypto.getRandomValues(new Uint32Array(2)).join("")}`;
     await client.connect(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/mqtt`, { clientId: id, ...account });
     return client;
+  }
+
+  /** A connection is over. One that was lost is made again, as after a restart of the broker; not one that it refuses. */
+  ended(client, reason) {
+    const goesOn = client.isLost && this.topic;
+    say(this.state, `Not connected: ${reason}${goesOn ? "; trying again …" : ""}`);
+    if (!goesOn) return;
+    clearTimeout(this.again);
+    this.again = setTimeout(() => this.listen(), this.pause);
+    this.pause = Math.min(2 * this.pause, LONGEST);
   }
 
   async watch(topic) {
@@ -159,13 +177,21 @@ class Inspector {
     say(this.title, topic);
     fill(this.list);
     say(this.state, "Subscribing …");
+    await this.listen(before);
+  }
+
+  /** Subscribes to the chosen topic, instead of the one before. */
+  async listen(before = "") {
+    const { topic } = this;
+    clearTimeout(this.again);
     try {
       const client = await this.connected();
       if (before && before !== topic) await client.unsubscribe(before);
       await client.subscribe(topic, 1);
+      this.pause = AGAIN;
       if (this.topic === topic) say(this.state, "Subscribed. What is published from now on stands here, and what is retained.");
     } catch (error) {
-      say(this.state, `No messages can be shown: ${error.message}`);
+      if (!this.client?.isLost) say(this.state, `No messages can be shown: ${error.message}`); // else `ended` has said so
     }
   }
 
@@ -177,6 +203,7 @@ class Inspector {
   }
 
   close() {
+    clearTimeout(this.again);
     const client = this.client;
     this.client = null;
     client?.close();
