@@ -16,6 +16,7 @@ from time import perf_counter
 from typing import Any, Final
 
 from vmq_hooks import Accept, Cache, Next, Refuse, Subscription
+from vmq_hooks.types import REFUSED_QOS
 
 from vmq.core.hook_sites import AcceptedUntil, Pending
 from vmq.mqtt.special import JOBS, canonical, group_of, history_of, is_served, with_filter
@@ -152,20 +153,64 @@ class VerdictChain:
 
 
 class SubscribeChain(VerdictChain):
-    """Asks about subscriptions. Filters of a service are seen without options and ids, and with what is to be done."""
+    """Asks about subscriptions. Filters of a service are seen without options and ids, and with what is to be done.
+
+    A plugin that grants some of several filters refuses also those that it knows nothing of, which are not its to
+    decide. So these are asked about one by one: the plugins behind it have their say [MQTT-3.8.4-5].
+    """
 
     def __call__(self, *arguments: Any) -> Any:
         user, who, wanted = arguments
         if not any(is_served(each.topic_filter) for each in wanted):
-            return super().__call__(*arguments)
+            return self._by_filter(*arguments)
         seen = [_seen(each) for each in wanted]
-        answer = super().__call__(user, who, seen)
+        answer = self._by_filter(user, who, seen)
         if not isinstance(answer, Pending):
             return _as_wanted(answer, seen, wanted)
         later = Pending(answer.cancel)
         later.charge = answer.charge
         answer.then = lambda found: later.finish(_as_wanted(found, seen, wanted))
         return later
+
+    def _by_filter(self, *arguments: Any) -> Any:
+        answer = super().__call__(*arguments)
+        is_pending = isinstance(answer, Pending) and len(self._steps) > 1 and len(arguments[2]) > 1
+        if not is_pending and not self._is_partial(answer):
+            return answer
+        work = self._one_by_one(answer, *arguments)
+        later = _in_a_task(work, work, _UNDECIDED)
+        if isinstance(answer, Pending):
+            later.charge = answer.charge
+        return later
+
+    def _is_partial(self, answer: Any) -> bool:
+        """Whether somebody behind the plugin that answered may grant more."""
+        if not isinstance(answer, Granted) or answer.plugin == self._steps[-1].guard.plugin:
+            return False
+        return len(answer) > 1 and any(each.qos == REFUSED_QOS for each in answer)
+
+    async def _one_by_one(self, answer: Any, user: Any, who: Any, wanted: Any) -> Any:
+        try:
+            found = await settled(answer)
+        except asyncio.CancelledError:
+            answer.cancel()
+            raise
+        if not self._is_partial(found):
+            return found
+        granted = Granted(found)  # what is kept for the next time stays as it is
+        granted.plugin, ends = found.plugin, [found.until]
+        for place, now in enumerate(found):
+            if now.qos != REFUSED_QOS:
+                continue
+            single = await settled(super().__call__(user, who, [wanted[place]]))
+            if isinstance(single, Refuse):
+                if single.unavailable:
+                    return single
+                continue
+            granted[place] = single[0] if isinstance(single, Granted) else wanted[place]
+            ends.append(getattr(single, "until", 0.0))
+        granted.until = min(filter(None, ends), default=0.0)
+        return granted
 
 
 def _seen(wanted: Subscription) -> Subscription:

@@ -6,11 +6,19 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from vmq_hooks import Accept, Cache, Message, Next, Refuse, SubscriberId
+from vmq_hooks import Accept, Cache, Message, Next, Refuse, SubscriberId, Subscription
 from vmq_hooks.answers import read_delivery, read_filters
+from vmq_hooks.types import REFUSED_QOS
 
 from vmq.core.hook_sites import AcceptedUntil
-from vmq.plugins.chains import NoticeChain, OnlyChain, RewriteChain, VerdictChain, settled
+from vmq.plugins.chains import (
+    NoticeChain,
+    OnlyChain,
+    RewriteChain,
+    SubscribeChain,
+    VerdictChain,
+    settled,
+)
 from vmq.plugins.compiling import first
 from vmq.plugins.guard import PluginGuard
 from vmq.plugins.notices import NoticeQueues
@@ -301,3 +309,52 @@ def test_on_deliver_may_raise_its_refusal() -> None:
     chain = RewriteChain([AnswerStep("on_deliver", guard, refuse, (), (), read_delivery)])
     assert chain() is refusal
     assert guard.errors.total() == 0
+
+
+def knows(name: str, says: dict[str, str], later: bool) -> VerdictStep:
+    """A plugin that grants and denies some filters, and leaves the others to those behind it, as vmq_acl does."""
+
+    def plain(_user: str, _who: SubscriberId, wanted: list[Subscription]) -> Any:
+        said = [says.get(each.topic_filter, "next") for each in wanted]
+        if len(set(said)) == 1:
+            return {"ok": Accept(), "no": Refuse("no"), "next": Next()}[said[0]]
+        return Accept(
+            subscriptions=[
+                Subscription(each.topic_filter, each.qos if word == "ok" else REFUSED_QOS)
+                for each, word in zip(wanted, said, strict=True)
+            ]
+        )
+
+    async def coroutine(user: str, who: SubscriberId, wanted: list[Subscription]) -> Any:
+        await asyncio.sleep(0)
+        return plain(user, who, wanted)
+
+    names = ("username", "subscriber_id", "subscriptions")
+    function: Any = coroutine if later else plain
+    return VerdictStep("auth_on_subscribe", PluginGuard(name), function, names, names)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.dictionaries(st.sampled_from("abc"), st.sampled_from(["ok", "no"])), st.booleans()
+        ),
+        min_size=1,
+        max_size=3,
+    )
+)
+def test_each_filter_of_several_gets_the_answer_that_it_gets_alone(
+    plan: list[tuple[dict[str, str], bool]],
+) -> None:
+    wanted = [Subscription(each, 1) for each in "abc"]
+
+    async def run() -> list[bool]:
+        steps = [knows(str(at), says, later) for at, (says, later) in enumerate(plan)]
+        chain = SubscribeChain("auth_on_subscribe", steps, lambda: 0.0)
+        found = await settled(chain("u", SubscriberId("c"), wanted))
+        if isinstance(found, list):
+            return [each.qos != REFUSED_QOS for each in found]
+        return [not isinstance(found, Refuse)] * 3
+
+    alone = [next((says[each] for says, _ in plan if each in says), "no") == "ok" for each in "abc"]
+    assert asyncio.run(run()) == alone
