@@ -101,6 +101,8 @@ class Hooks:
         self.sees_each = False
         #: Another number whenever kept verdicts hold no longer.
         self.generation: int = 0
+        #: They are those of every client that is away: no listener chooses who decides about what its clients may.
+        self.are_of_absent: bool = True
 
     def resolve(self) -> None:
         """Works out anew which paths are free of hooks, and ends what was kept."""

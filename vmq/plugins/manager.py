@@ -122,6 +122,7 @@ class Plugins:
         self._chains = []
         for selection in self._selections:
             self._chains += compile_into(selection, members, self._clock, self._wrapped)
+            selection.hooks.are_of_absent = all(each.authz is None for each in self._selections)
         self.changed()
 
     def functions(self) -> dict[str, Callable[..., Any]]:

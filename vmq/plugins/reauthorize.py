@@ -46,8 +46,10 @@ async def reauthorize(registries: Mapping[str, Registry], only: SubscriberId | N
 
 async def ask_again(registry: Registry, subscriber: Subscriber) -> int:
     """Asks about one client's subscriptions; returns how many ended."""
-    if subscriber.output is None and subscriber.owner is None:
-        return 0
+    if subscriber.output is None:
+        # By which listener it comes, and who decides then, is known when it comes: it is asked about then.
+        if subscriber.owner is None or not registry.core.hooks.are_of_absent:
+            return 0
     lost: list[str] = []
     plugin = ""
     wanted = wanted_of(subscriber)

@@ -17,6 +17,7 @@ from vmq_hooks import (
 )
 
 from tests.support import wire as mqtt
+from tests.support.peer import Peer
 from tests.support.present import present
 from tests.support.until import until
 from tests.vmq.plugins.doors import Doors
@@ -59,6 +60,21 @@ async def test_subscriptions_that_are_no_longer_allowed_end(tmp_path: Path) -> N
             await broker.publish("b", b"no")
             await broker.publish("a", b"yes")
             await live.expect(mqtt.publish_packet("a", b"yes"))
+
+
+async def test_who_is_away_is_not_judged_by_another_listener_s_plugins(tmp_path: Path) -> None:
+    """It is asked about when it comes back, by the listener that it comes by."""
+    doors = Doors(auth_on_subscribe=lambda *_: Refuse("not here"))
+    async with serving(tmp_path, {"doors": doors}) as broker:
+        handle = present(broker.plugins.loaded["doors"].handle)
+        away = Peer(broker.registry(), "away", clean=False, username="u")
+        subscriber = broker.registry().subscribers["away"]
+        broker.registry().subscribe(subscriber, "t", 1)
+        away.leave()
+        broker.plugins.hooks_for(None, [])
+        assert await handle.reauthorize() == 0
+        assert [*subscriber.subscriptions] == ["t"]
+        assert subscriber.output is None
 
 
 async def test_subscriptions_that_nobody_could_judge_stay_and_are_judged_on_the_return(
