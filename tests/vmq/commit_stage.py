@@ -55,6 +55,8 @@ class Db:
     """A database in memory that a test can stop and break."""
 
     def __init__(self) -> None:
+        #: Its folder, which is none.
+        self.name = "in-memory"
         self.data: dict[bytes, bytes] = {}
         self.writes: list[tuple[bool, dict[bytes, bytes | None]]] = []
         self.threads: list[threading.Thread] = []
