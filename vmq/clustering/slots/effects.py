@@ -11,7 +11,33 @@ from vmq.clustering.messages.base import NodeMessage
 from vmq.clustering.messages.fronts import Attached
 from vmq.clustering.slots.flow import Given
 from vmq.clustering.slots.queued import StoredMessage
+from vmq_cluster.errors import StorageError
 from vmq_cluster.storage import MemoryStorage, Readable, after_prefix
+
+
+class SlotReading:
+    """While one slot is read: what the disk does not give costs nobody else.
+
+    Args:
+        unreadable: slots that cannot be read, and why.
+        is_all: if it can be read, it counts as readable.
+    """
+
+    def __init__(self, unreadable: dict[int, str], slot: int, is_all: bool) -> None:
+        self._unreadable = unreadable
+        self._slot = slot
+        self._is_all = is_all
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: object, trace: object) -> bool:
+        if isinstance(error, StorageError):
+            self._unreadable[self._slot] = str(error)
+            return True
+        if self._is_all and error is None:
+            self._unreadable.pop(self._slot, None)
+        return False
 
 
 class Effects:

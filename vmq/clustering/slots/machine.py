@@ -24,6 +24,7 @@ from vmq.clustering.messages.slots import (
 )
 from vmq.clustering.slots.attachment import is_for_later
 from vmq.clustering.slots.copies import SlotCopy, load_copies
+from vmq.clustering.slots.effects import SlotReading
 from vmq.clustering.slots.followers import cut
 from vmq.clustering.slots.here import LocalNode
 from vmq.clustering.slots.owner import SlotOwner
@@ -177,8 +178,9 @@ class SlotMachine:
             if owner is not None:
                 if is_beat or is_changed:
                     self.touch(slot)
-                    owner.look()
-                    self._hand_over(owner)
+                    with SlotReading(self.here.effects.unreadable, slot, True):
+                        owner.look()
+                        self._hand_over(owner)
             elif self._is_orphaned(slot) and reach.is_settled():
                 self._wait_for(slot)
             else:
@@ -308,7 +310,8 @@ class SlotMachine:
             for slot, view in message.views:
                 self.learn(slot, view)
         elif isinstance(message, AskFork):
-            self._on_ask(sender, message)
+            with SlotReading(self.here.effects.unreadable, message.slot, True):
+                self._on_ask(sender, message)
         elif isinstance(message, SlotRecords):
             self._on_records(sender, message)
         elif isinstance(message, StatePart):
@@ -318,7 +321,8 @@ class SlotMachine:
         elif isinstance(message, TakeTurn):
             self._on_turn(message)
         elif isinstance(message, SlotStored | NoFork | Offer | Attach | FromClient):
-            self._for_owner(sender, message)
+            with SlotReading(self.here.effects.unreadable, message.slot, False):
+                self._for_owner(sender, message)
         else:
             return False
         return True

@@ -29,6 +29,7 @@ from vmq.clustering.slots.words import (
 )
 from vmq.mqtt.special import is_served
 from vmq.mqtt.topics import split_shared
+from vmq_cluster.errors import StorageError
 
 #: What a member's queue was like when nothing more of it could go: messages, groups, and whether QoS 2 might.
 _Tried = tuple[int, frozenset[str], bool]
@@ -167,6 +168,14 @@ class ShareGroups:
             prefers_near = self._here.limits.all.prefers_near
             found = self._best(message, members, store_of(dot[0]) if prefers_near else 0)
         return found or (group_queue(message.group), message.qos)
+
+    def gives(self, client: str) -> bool:
+        """Whether the disk gives all of a client's queue, as it has to before a message of a group joins it."""
+        try:
+            self._state.load(client)
+        except StorageError:  # told when the client is about to get it
+            return False
+        return True
 
     def _fixed(self, message: StoredMessage, members: dict[str, int]) -> tuple[str, int] | None:
         """The member that each fork chooses which knows the same ones."""
@@ -307,7 +316,7 @@ class ShareGroups:
                 other = self._best(message, members) or self._elsewhere(message, dot, True)
             else:
                 other = self._fixed(message, members)
-            if other is None:
+            if other is None or not self.gives(other[0]):
                 return
             self._move(queue, dot, *other)
 

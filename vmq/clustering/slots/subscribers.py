@@ -17,6 +17,7 @@ from vmq.clustering.slots.words import (
     ONLY,
     UNCLAIMED,
     Dot,
+    group_queue,
     split_scope,
 )
 from vmq.mqtt.special import is_served
@@ -214,6 +215,8 @@ class Subscribers:
         if self.groups.has_had(dot, message.group):
             return
         client, qos = self.groups.choose(dot, message)
+        if not self.groups.gives(client):  # it is seen by now: it must not be lost
+            client, qos = group_queue(message.group), message.qos
         if client.startswith(GROUP) or self._makes_room(client, message, qos):
             self._put(client, dot, qos, message)
             self._distribute([client])
