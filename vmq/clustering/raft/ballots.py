@@ -5,10 +5,12 @@ cannot be read anywhere but at the end may have been a vote: then the node votes
 another one.
 """
 
+import errno
 import os
 import secrets
 import struct
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -55,6 +57,8 @@ class Ballots:
         self._size = 0
         #: Its size when it was written anew last.
         self._least = 0
+        #: It was written anew, and a power failure may still bring back the one before it.
+        self._is_unsure = False
         self._rewrite()
 
     def _load(self, raw: bytes) -> int:
@@ -77,10 +81,17 @@ class Ballots:
         """Writes ballots; they are on the disk itself when this returns. Raises `OSError`."""
         self.known.update(ballots)
         raw = b"".join(_record(group, ballot) for group, ballot in ballots.items())
-        if self._size + len(raw) > _LARGE and self._size > 2 * self._least:
+        is_large = self._size + len(raw) > _LARGE and self._size > 2 * self._least
+        if is_large or self._is_unsure:
             self._rewrite()
             return
-        os.pwrite(self._fd, raw, self._size)
+        try:
+            _write(self._fd, raw, self._size)
+        except OSError:
+            # Else the rest of a longer record could stand behind a shorter one, and look like a damaged vote.
+            with suppress(OSError):
+                os.ftruncate(self._fd, self._size)
+            raise
         os.fdatasync(self._fd)
         self._size += len(raw)
 
@@ -90,13 +101,17 @@ class Ballots:
         work = self._path.with_suffix(".tmp")
         fd = os.open(work, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
         try:
-            os.write(fd, raw)
+            _write(fd, raw, 0)
             os.fdatasync(fd)
+            self._is_unsure = True
             work.replace(self._path)
             sync_folder(self._path.parent)
         except OSError:
             os.close(fd)
+            with suppress(OSError):
+                work.unlink(missing_ok=True)
             raise
+        self._is_unsure = False
         self.close()
         self._fd, self._size, self._least = fd, len(raw), len(raw)
 
@@ -105,6 +120,16 @@ class Ballots:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+def _write(fd: int, raw: bytes, at: int) -> None:
+    """Writes all of it: a disk that is nearly full takes a part, and says so only in the result."""
+    left = memoryview(raw)
+    while left:
+        count = os.pwrite(fd, left, at)
+        if not count:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        left, at = left[count:], at + count
 
 
 def _record(group: str, ballot: Ballot) -> bytes:

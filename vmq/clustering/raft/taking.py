@@ -23,8 +23,8 @@ class Taker:
         self._do = do
         self._tickets: dict[int, Callable[[Answered], None]] = {}
         self._ticket = 0
-        #: Answers that the next sync releases: the leader's own disk is enough for them.
-        self._early: list[Take] = []
+        #: By group, whom the next sync of its log releases: the leader's own disk is enough for them.
+        self._early: dict[str, list[Take]] = {}
 
     def append(self, group: Group, keys: Keys, takes: list[Take], now: float) -> None:
         """Has a group take rows, each once, if it is led here."""
@@ -43,11 +43,14 @@ class Taker:
     def _append_batch(self, group: Group, keys: Keys, made: Made, now: float) -> None:
         few = FewRows.of(made.rows, keys)
         rows, left_out = made.rows.rows(keys) if few is None else (few, 0)
-        if left_out:
-            for take in made.takes:
-                take.answer(REFUSED)
-        else:
+        if not left_out:
             self._wait_for(group, made.all_marks(), [rows], made.takes, now)
+        elif len(made.takes) == 1:
+            made.takes[0].answer(REFUSED)
+        else:
+            # One of them has rows that Arrow refuses: what the others handed in is none the worse for it.
+            for take in made.takes:
+                self.append(group, keys, [take], now)
 
     def _wait_for(
         self,
@@ -69,7 +72,9 @@ class Taker:
             for take in takes:
                 take.answer(ELSEWHERE)
             return
-        self._early += [take for take in takes if take.early]
+        early = [take for take in takes if take.early]
+        if early:
+            self._early.setdefault(group.replica.group, []).extend(early)
 
     def _ask(self, group: Group, take: Take, now: float) -> None:
         """Rows seem to be missing before these; that is so only if this node still leads."""
@@ -96,6 +101,12 @@ class Taker:
 
     def release_early(self) -> None:
         """What leaders have written is as safe on their disks as it is to be."""
-        early, self._early = self._early, []
-        for take in early:
-            take.answer(DONE)
+        early, self._early = self._early, {}
+        for takes in early.values():
+            for take in takes:
+                take.answer(DONE)
+
+    def fail(self, name: str) -> None:
+        """The log of a group failed: nobody knows what of it is on the disk, so it is handed in again."""
+        for take in self._early.pop(name, ()):
+            take.answer(ELSEWHERE)

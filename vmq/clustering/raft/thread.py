@@ -325,6 +325,7 @@ class GroupThread:
 
     def _fail(self, name: str, reason: str) -> None:
         """The log of a group cannot be used; it is tried again."""
+        self._taking.fail(name)
         if (opened := self.opened.get(name)) is None:
             return
         if opened.failure != reason:

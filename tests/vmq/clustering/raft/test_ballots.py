@@ -1,7 +1,12 @@
 """Votes outlive whatever befalls their file, or the node votes under its name no more."""
 
+import errno
+import os
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from unittest.mock import patch
 
 import crc32c
 import msgspec
@@ -81,4 +86,74 @@ def test_the_file_does_not_grow_for_ever(tmp_path: Path) -> None:
     ballots.close()
     again = Ballots(tmp_path / "ballots")
     assert again.known == {"g": Ballot(20_000, name)}
+    again.close()
+
+
+@contextmanager
+def full_disk(room: int) -> Iterator[None]:
+    """A disk that takes so many bytes more: of the write that reaches its end a part."""
+    left = room
+    real_write, real_pwrite = os.write, os.pwrite
+
+    def part(raw: bytes) -> memoryview:
+        nonlocal left
+        if not left:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        taken = memoryview(raw)[:left]
+        left -= len(taken)
+        return taken
+
+    with (
+        patch.object(os, "write", lambda fd, raw: real_write(fd, part(raw))),
+        patch.object(os, "pwrite", lambda fd, raw, at: real_pwrite(fd, part(raw), at)),
+    ):
+        yield
+
+
+def test_a_vote_of_which_a_full_disk_took_a_part_is_not_given(tmp_path: Path) -> None:
+    path = tmp_path / "ballots"
+    first = written(path)
+    before = path.read_bytes()
+    with full_disk(10), pytest.raises(OSError, match="No space"):
+        first.save({"g": Ballot(4, "somebody with a name")})
+    assert path.read_bytes() == before
+    first.save({"g": Ballot(5, "c")})
+    first.close()
+    again = Ballots(path)
+    assert again.known == {"g": Ballot(5, "c"), "h": Ballot(2)}
+    assert again.identity == first.identity
+    again.close()
+
+
+@pytest.mark.parametrize("room", [0, 5, 40])
+def test_a_start_on_a_full_disk_takes_no_vote_away(tmp_path: Path, room: int) -> None:
+    path = tmp_path / "ballots"
+    first = written(path)
+    first.close()
+    before = path.read_bytes()
+    with full_disk(room), pytest.raises(OSError, match="No space"):
+        Ballots(path)
+    assert path.read_bytes() == before
+    assert [each.name for each in tmp_path.iterdir()] == ["ballots"]
+    again = Ballots(path)
+    assert again.known == {"g": Ballot(3, "b", True), "h": Ballot(2)}
+    assert again.identity == first.identity
+    again.close()
+
+
+def test_a_file_whose_new_name_is_not_on_the_disk_is_written_anew(tmp_path: Path) -> None:
+    """What is added to the one before it would be lost with that: it has no name any more."""
+    path = tmp_path / "ballots"
+    first = written(path)
+    first._size = 1 << 20
+    with (
+        patch("vmq.clustering.raft.ballots.sync_folder", side_effect=OSError("the disk failed")),
+        pytest.raises(OSError, match="the disk failed"),
+    ):
+        first.save({"g": Ballot(4, "c")})
+    first._size = 100
+    first.save({"g": Ballot(5, "d")})
+    first.close()
+    again = Ballots(path)
+    assert again.known == {"g": Ballot(5, "d"), "h": Ballot(2)}
     again.close()

@@ -1,0 +1,82 @@
+"""What producers are answered: never that their rows are safe where the disk, or Arrow, would not have them."""
+
+import threading
+from pathlib import Path
+from unittest.mock import Mock, patch
+
+import pytest
+
+from tests.support.present import present
+from tests.support.until import reach
+from tests.vmq.streams.replica.support import partition_in
+from tests.vmq.streams.support import options
+from vmq.clustering.raft.produce import DONE, ELSEWHERE, REFUSED, Take
+from vmq.clustering.raft.thread import GroupThread
+from vmq.streams.log.cursor import LogReader
+from vmq.streams.log.gathering import Gathering
+from vmq.streams.log.keys import Keys
+from vmq.streams.replica.partition import ReplicaPartition
+from vmq_cluster.raft.messages import Mark
+
+
+class Node:
+    """One with one group, which it leads."""
+
+    def __init__(self, folder: Path, durability: str) -> None:
+        self.thread = GroupThread(folder / "groups", "a", Mock())
+        self.partition = partition_in(folder / "partition", durability=durability)
+        self.thread.start()
+        self.thread.post(self.open).result(10)
+        self.answers: list[tuple[str, int]] = []
+        reach(lambda: present(self.thread.opened["g"].group).leading is not None)
+
+    def open(self) -> None:
+        self.thread.open("g", self.partition, Keys(options()), (self.thread.name,))
+
+    def hand_in(self, *takes: Take) -> None:
+        """All in one pass."""
+        may_go = threading.Event()
+        self.thread.post(may_go.wait, 10)
+        for each in takes:
+            self.thread.take(each)
+        may_go.set()
+
+    def take(self, store: str, payloads: list[bytes], *, early: bool = False) -> Take:
+        rows = Gathering()
+        rows.add_run(b"t", payloads, 1, "c", 0)
+        mark = Mark(store, "b", 0, len(payloads))
+        return Take(
+            "g", mark, rows, 100, early, lambda status: self.answers.append((store, status))
+        )
+
+
+def payloads(partition: ReplicaPartition) -> list[bytes]:
+    found: list[bytes] = []
+    for chunk in LogReader(partition, ["payload"]).read(partition.earliest):
+        found += chunk.rows.column(0).to_pylist()
+    return found
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_what_could_not_be_synced_is_not_acknowledged(tmp_path: Path, early: bool) -> None:
+    node = Node(tmp_path, "fsync")
+    with (
+        patch.object(present(node.partition.log), "sync", side_effect=OSError("the disk failed")),
+        patch.object(node.partition, "open", side_effect=OSError("the disk failed")),
+    ):
+        node.hand_in(node.take("x", [b"1"], early=early))
+        reach(lambda: bool(node.answers))
+        assert node.thread.opened["g"].failure == "the disk failed"
+    node.thread.stop()
+    assert {*node.answers} == {("x", ELSEWHERE)}
+
+
+def test_a_row_that_arrow_refuses_costs_no_other_producer_a_row(tmp_path: Path) -> None:
+    node = Node(tmp_path, "os")
+    bad = node.take("y", [b"bad"])
+    bad.rows.clients[0] = "\ud800"
+    node.hand_in(node.take("x", [b"1", b"2"]), bad, node.take("z", [b"3"]))
+    reach(lambda: len(node.answers) == 3)
+    assert sorted(node.answers) == [("x", DONE), ("y", REFUSED), ("z", DONE)]
+    assert payloads(node.partition) == [b"1", b"2", b"3"]
+    node.thread.stop()
