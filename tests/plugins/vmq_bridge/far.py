@@ -158,12 +158,14 @@ class Scripted:
         self._connections: asyncio.Queue[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = (
             asyncio.Queue()
         )
+        self._transports: list[asyncio.WriteTransport] = []
         #: Topics of the PUBLISH packets that came.
         self.published: list[str] = []
         #: SUBSCRIBE packets that came.
         self.subscribed = 0
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._transports.append(writer.transport)
         self._connections.put_nowait((reader, writer))
 
     @asynccontextmanager
@@ -174,8 +176,9 @@ class Scripted:
             yield
         finally:
             server.close()
-            while not self._connections.empty():
-                self._connections.get_nowait()[1].transport.abort()
+            for each in self._transports:
+                each.abort()
+            await asyncio.sleep(0)  # the sockets are closed in the next turn
 
     async def welcome(self, *, knows: bool) -> None:
         """Takes the next connection; `knows` says session present."""
