@@ -304,6 +304,11 @@ class Catalog:
         """The partitions that are refused until they are mended."""
         return (each for each in self.all_partitions() if each.damage is not None)
 
+    def failures(self) -> Iterator[str]:
+        """What threads could not do for partitions, while that lasts."""
+        for thread in (self.commits.writer, self.janitor, self.scrubber, self.columns):
+            yield from thread.failures.told(self.streams)
+
     def get(self, name: str) -> Stream:
         """One stream.
 

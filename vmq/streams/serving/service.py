@@ -196,6 +196,7 @@ class Streaming:
         """Why the streams cannot do their work now."""
         if self.commits.failure is not None:
             yield f"the streams cannot write: {self.commits.failure}"
+        yield from self.catalog.failures()
         # There may be ten thousand, and this is asked each second.
         for partition in [
             each
