@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from vmq.config.streams import StreamOptions, check_name
+from vmq.disk_room import DiskRoom
 from vmq.mqtt.topics import covers, matches
 from vmq.streams.appender import Appender
 from vmq.streams.column_writer import ColumnWriter
@@ -60,8 +61,10 @@ class Stream:
         origin: Origin,
         commits: Commits,
         clock: Callable[[], float],
+        room: DiskRoom,
     ) -> None:
         self.folder = folder
+        self.room = room
         self.name = folder.name
         self.origin = origin
         self.options = options
@@ -90,6 +93,7 @@ class Stream:
             make = ReplicaPartition if self.is_replicated else open_partition
             partition = make(folder, self.name, number, self.options, self.clock)
             partition.on_publish = self._tell
+            partition.room = self.room
             self.partitions.append(partition)
 
     def set_options(self, options: StreamOptions) -> None:
@@ -192,6 +196,7 @@ class Catalog:
         clock: seconds since 1970, by which rows are old; in a cluster another one, which threads ask.
         scrub_rate: bytes a second at which sealed segments are read again; 0: they are not.
         limit: partitions that this node takes; 0: as many as there are.
+        room: what is to stay free of the disk.
 
     Raises:
         StreamError: another process uses the folder, or a definition cannot be used.
@@ -206,12 +211,14 @@ class Catalog:
         clock: Callable[[], float] = time.time,
         scrub_rate: int = RATE,
         limit: int = 0,
+        room: DiskRoom | None = None,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.commits = commits
         self.clock = clock
         self.limit = limit
+        self.room = DiskRoom() if room is None else room
         self.on_change: Callable[[], None] = lambda: None
         #: Told of the name of a stream that was made, changed or deleted here.
         self.on_definition: Callable[[str], None] = lambda _name: None
@@ -253,7 +260,7 @@ class Catalog:
             self._put(name, options, "config")
 
     def _stream(self, path: Path, options: StreamOptions, origin: Origin) -> Stream:
-        return Stream(path, options, origin, self.commits, self._time)
+        return Stream(path, options, origin, self.commits, self._time, self.room)
 
     def _time(self) -> float:
         """By the clock as it is then."""

@@ -77,6 +77,8 @@ class ColumnWriter:
         self._process: HelperProcess | None = None
         #: A file that could not be made in this look at a partition, for no reason that was expected; "": none.
         self._unmade = ""
+        #: One is not made yet: the disk is short of room.
+        self._waits = False
         #: What each partition had when it was looked at last, and what its files say.
         self._seen: WeakKeyDictionary[Partition, tuple[object, object]] = WeakKeyDictionary()
         #: The files that were there then.
@@ -109,6 +111,7 @@ class ColumnWriter:
                     return
                 sealed, options = partition.sealed, partition.options
                 seen = self._seen.get(partition)
+                self._waits = False
                 is_same = seen is not None and seen[0] is sealed and seen[1] is options
                 # One that was damaged is deleted by who reads it.
                 if is_same and all(map(os.path.exists, self._there.get(partition, ()))):
@@ -119,7 +122,8 @@ class ColumnWriter:
                     except BaseException:
                         self._end()
                         raise
-                self._seen[partition] = (sealed, options)
+                if not self._waits:
+                    self._seen[partition] = (sealed, options)
         finally:
             self._end()
 
@@ -170,6 +174,9 @@ class ColumnWriter:
 
     def _have_made(self, partition: Partition, wanted: _Wanted, path: Path) -> bool:
         sealed = wanted.sealed
+        if partition.room.lack(partition.folder, sealed.size):
+            self._waits = True
+            return False
         if self._process is None:
             self._process = HelperProcess(self.command)
         order = ColumnOrder(

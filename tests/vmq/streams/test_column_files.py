@@ -9,7 +9,7 @@ import pytest
 
 from tests.vmq.streams.flight_support import Running
 from tests.vmq.streams.sql.queries import query_all
-from tests.vmq.streams.support import options
+from tests.vmq.streams.support import ShortRoom, options
 from vmq.streams import column_process, column_writer
 from vmq.streams.column_writer import ColumnWriter
 from vmq.streams.log.column_file import SUFFIX, ColumnCounts
@@ -293,3 +293,15 @@ def test_what_the_process_could_not_make_is_told(running: Running) -> None:
     assert files(partition) == []
     (reason,) = writer.failures.told(["sensors"])
     assert "cannot be made; standard error says why" in reason
+
+
+def test_on_a_disk_that_is_short_they_wait(running: Running) -> None:
+    partition = fill(running, *readings(4))
+    partition.room = room = ShortRoom()
+    writer = writer_of(running)
+    writer.tidy()
+    assert files(partition) == []
+    assert not writer.failures.reasons
+    room.is_short = False
+    writer.tidy()
+    assert len(files(partition)) == 1

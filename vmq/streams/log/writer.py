@@ -182,10 +182,12 @@ class PartitionWriter:
                 if item.first >= 0:
                     partition.begin_at(item.first, item.is_copy)
                 before = partition.active
+                batch = item.batch()
+                partition.room.check(partition.folder, batch.nbytes)
                 if item.end >= 0:
-                    append_given(partition, item.batch(), item.newest, item.end)
+                    append_given(partition, batch, item.newest, item.end)
                 else:
-                    partition.append(item.batch(), item.newest, item.receipts)
+                    partition.append(batch, item.newest, item.receipts)
                 sealed += partition.active is not before
             for item in items:
                 if item.partition.options.durability == "fsync":

@@ -110,10 +110,13 @@ class Janitor:
     def _tidy(self, partition: Partition) -> None:
         self.archive(partition)
         if partition.is_replica:
-            self.tidy_replica(partition, self._is_stopping)
+            if has_room(partition):
+                self.tidy_replica(partition, self._is_stopping)
             return
         self.retain(partition)
         partition.sync_behind()
+        if not has_room(partition):
+            return
         compact(partition, self._is_stopping)
         while partition.unmerged and not (self.stopping or partition.gone):
             self._merge(partition, partition.unmerged.pop())
@@ -131,3 +134,12 @@ class Janitor:
                 sealed
             )  # in the next round again: it is told as long as it fails
             raise
+
+
+def has_room(partition: Partition) -> bool:
+    """Whether there is room for what is merged, joined or compacted beside what it replaces; it waits else.
+
+    It may take half of what is to stay free of the disk: it has less when it is done.
+    """
+    largest = max((each.size for each in partition.sealed), default=0)
+    return not partition.room.lack(partition.folder, 2 * largest, 2)

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.until import PATIENCE
-from tests.vmq.streams.support import Clock, make, put, read_all, row, rows_from
+from tests.vmq.streams.support import Clock, ShortRoom, make, put, read_all, row, rows_from
 from vmq.streams.tidying.janitor import Janitor
 
 
@@ -120,3 +120,22 @@ def test_the_thread_goes_on_after_a_round_with_a_failure(
         janitor.wanted.set()
         assert each.wait(PATIENCE)
     janitor.stop()
+
+
+def test_on_a_disk_that_is_short_retention_goes_on_and_copies_wait(tmp_path: Path) -> None:
+    clock = Clock()
+    partition = make(tmp_path, clock, retention_age="1h")
+    put(partition, [row(0, time=int((clock.now - 7200) * 1e6))])
+    partition.roll()
+    for number in range(1, 5):
+        put(partition, [row(number)])
+    partition.roll()
+    partition.room = room = ShortRoom()
+    janitor = Janitor(lambda: [partition])
+    janitor.tidy()
+    assert [(each.base, each.merged) for each in partition.sealed] == [(1, False)]
+    room.is_short = False
+    janitor.tidy()
+    assert [(each.base, each.merged) for each in partition.sealed] == [(1, True)]
+    assert not janitor.failures.reasons
+    partition.close()
