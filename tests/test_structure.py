@@ -13,6 +13,7 @@ TOP = {
     "__init__.py",
     "__main__.py",
     "broker.py",
+    "disk_room.py",
     "durable.py",
     "embedded.py",
     "open_files.py",

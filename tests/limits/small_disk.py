@@ -13,6 +13,7 @@ from tests.support.tools import require_tool
 from vmq.testing.process import BrokerProcess
 
 TIMEOUT = 60.0
+LISTEN = ("tcp://127.0.0.1:0", "http://127.0.0.1:0")
 
 
 class SmallDisk:
@@ -62,9 +63,10 @@ class SmallDisk:
         self.run(sys.executable, "-m", "vmq", "store", "check", "--data-dir", str(self.path))
 
     @contextmanager
-    def broker(self, env: dict[str, str]) -> Iterator[BrokerProcess]:
+    def broker(
+        self, env: dict[str, str], listen: Sequence[str] = LISTEN
+    ) -> Iterator[BrokerProcess]:
         """A broker whose data directory is the disk, with an HTTP listener."""
-        listen = ("tcp://127.0.0.1:0", "http://127.0.0.1:0")
         args = ("--allow-anonymous",)
         with BrokerProcess.start(listen, self.path, env, args, launcher=self.enter) as process:
             yield process

@@ -2,10 +2,19 @@
 
 import json
 import threading
+from collections import deque
+from contextlib import closing
+from pathlib import Path
 from random import Random
 from time import monotonic
+from typing import Any
+from urllib.parse import urlsplit
 
-from tests.limits.small_disk import SmallDisk
+import pytest
+from redis import Redis
+from redis.exceptions import ResponseError
+
+from tests.limits.small_disk import SmallDisk, small_disk
 from tests.limits.test_disk_full import client, exchange
 from tests.support.wire import PUBACK, ConnectionEnded, Wire, publish_packet
 from tests.vmq.http.conftest import get
@@ -62,14 +71,14 @@ class Device:
             assert self.take(PATIENCE), f"{len(self.acknowledged)} of {self.number}"
 
 
-def wait_until_full(broker: BrokerProcess, devices: list[Device], times: int = 1) -> None:
+def wait_until_full(
+    broker: BrokerProcess, devices: list[Device], times: int = 1, why: str = "No space left"
+) -> None:
     """The operator sees the alarm wherever she looks, and the devices get no acknowledgement any more.
 
     `times` is how often it has been full.
     """
-    broker.wait_count(
-        times, "error .*the streams cannot write: .*No space left.*; acknowledgements wait"
-    )
+    broker.wait_count(times, f"error .*the streams cannot write: .*{why}.*; acknowledgements wait")
     for device in devices:
         while device.take(0.05):
             pass
@@ -201,3 +210,78 @@ def test_what_waits_for_a_full_disk_is_bounded(disk: SmallDisk) -> None:
             wait_until_well(broker)
         assert broker.terminate() == 0
     assert kept(disk)["flood"] == list(range(count))
+
+
+#: Nothing is set but a stream.
+ROOMY = {
+    "VMQ_STREAMS__KEPT__FILTERS": '["kept/#"]',
+}
+
+
+DOORS = ("tcp://127.0.0.1:0", "http://127.0.0.1:0", "resp://127.0.0.1:0")
+
+
+def leave_messages(broker: BrokerProcess, count: int) -> None:
+    """Has messages of 100 kB wait for a durable session."""
+    with client(broker, "durable", clean=False) as durable:
+        durable.subscribe(("d/#", 1))
+        durable.disconnect()
+    with client(broker, "publisher") as publisher:
+        for number in range(count):
+            publisher.publish(f"d/{number}", bytes(100_000), qos=1)
+
+
+def fetch(broker: BrokerProcess, count: int) -> None:
+    """They are all there for whoever comes back."""
+    with Wire.connect_tcp(broker.tcp) as durable:
+        assert durable.connect("durable", clean=False).session_present
+        for number in range(count):
+            durable.acknowledge(durable.expect_publish(f"d/{number}", qos=1, dup=False))
+
+
+def test_streams_leave_the_store_the_room_that_it_works_in(tmp_path: Path) -> None:
+    """A stream takes all that it may; who has a durable session fetches what waits there all the same."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    with small_disk(folder, "64m") as disk, disk.broker(ROOMY, DOORS) as broker:
+        leave_messages(broker, 99)
+        with client(broker, "a") as wire:
+            device = Device("a", wire)
+            while not broker.stderr_text().count("streams cannot write"):
+                device.send(20)
+                while device.take(0.05):
+                    pass
+            wait_until_full(broker, [device], why="are to stay")
+            reasons = json.loads(get(broker.http, "/health").body)["reasons"]
+            assert any("store.min_free_bytes" in each for each in reasons)
+            assert disk.free() >= (12 << 20)  # 16 MiB are to stay; LevelDB works in them
+            fetch(broker, 99)
+        assert "the store cannot write" not in broker.stderr_text()
+        disk.grow("160m")
+        broker.wait_log("streams can write again")
+        wait_until_well(broker)
+        assert broker.terminate() == 0
+
+
+def test_jobs_leave_the_store_the_room_that_it_works_in(tmp_path: Path) -> None:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    with small_disk(folder, "64m") as disk, disk.broker(ROOMY, DOORS) as broker:
+        leave_messages(broker, 50)
+        body = Random(1).randbytes(50_000)
+        url = next(each for each in broker.urls if each.startswith("resp://"))
+        redis: Any = Redis(port=urlsplit(url).port or 0, socket_timeout=60)  # no types for commands
+        with closing(redis):
+            add = ("ADDJOB", "q", body, 1000)
+            with pytest.raises(ResponseError, match=r"IOERR .*store\.min_free_bytes"):
+                deque((redis.execute_command(*add) for _ in range(2000)), 0)
+            reasons = json.loads(get(broker.http, "/health").body)["reasons"]
+            assert any("jobs are refused: the disk is short" in each for each in reasons)
+            assert disk.free() >= (12 << 20)
+            fetch(broker, 50)
+            taken = redis.execute_command("GETJOB", "FROM", "q")
+            assert redis.execute_command("ACKJOB", taken[0][1]) == 1
+            disk.grow("160m")
+            broker.wait_log("the disk of jobs has room again")
+            redis.execute_command(*add)
+        assert broker.terminate() == 0

@@ -645,7 +645,8 @@ class StoreOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         int,
         Meta(
             ge=0,
-            description="Bytes of the disk that are to stay free: with fewer, durable work is refused. "
+            description="Bytes that are to stay free of the disk of the store, and of those of streams and jobs: "
+            "with fewer, durable work is refused, streams take nothing new, and no job is added. "
             "Of a disk with less than ten times as much, a tenth, or 16 MiB if those are more, but a quarter at most.",
             extra=_LIVE,
         ),

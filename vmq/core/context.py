@@ -35,6 +35,7 @@ from vmq.core.ports import (
     Wills,
 )
 from vmq.core.source import Source
+from vmq.disk_room import DiskRoom
 from vmq.mqtt.packets import MAX_REMAINING_LENGTH, REFUSED_CREDENTIALS
 from vmq.mqtt.special import is_read
 from vmq.store.store import Store
@@ -258,6 +259,8 @@ class Core:
         self.memory_grown: i64 = 0
         self.memory_room: i64 = NO_LIMIT
         self.memory = MemoryPort()
+        #: What is to stay free of disks.
+        self.disk_room = DiskRoom()
         #: Seconds that the event loop was late at the last look.
         self.loop_lag: float = 0.0
         #: Set by the cluster node while a member cannot be reached.

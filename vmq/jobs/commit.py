@@ -11,7 +11,9 @@ from mypy_extensions import i64
 
 from vmq.durable import Durable
 from vmq.jobs.machine import JobMachine
+from vmq.jobs.queues import JobRefusedError
 from vmq.jobs.record import JobRecord
+from vmq.jobs.rules import OFF
 
 log = logging.getLogger("vmq.jobs")
 
@@ -80,8 +82,9 @@ class JobCommit:
         self.keep_pauses: Callable[[], None] | None = None
         self.syncing: list[tuple[JobOutput, bytes]] | None = None
         self.needs_sync = False
-        #: The disk fails: nothing is added that it would have to keep.
+        #: The disk fails, or is short of room: nothing is added that it would have to keep.
         self.is_failing = False
+        self.is_short = False
         self.failures: i64 = 0
         #: What is done in pass number `number` is safe once this has come to it, for who waits by numbers.
         self.stored = Durable(is_near=True)
@@ -97,6 +100,21 @@ class JobCommit:
         self.tell: Callable[[str], None] | None = None
         #: Bytes of jobs in memory above which bodies stay on disk.
         self.spill_above: i64 = 1 << 60
+
+    def check_disk(self, persistence: i64) -> None:
+        """Whether a job is added that would be kept so.
+
+        Raises:
+            JobRefusedError: the disk fails, or is short of room.
+        """
+        if persistence == OFF:
+            return
+        if self.is_failing:
+            raise JobRefusedError("IOERR jobs cannot be written to disk; try later")
+        if self.is_short:
+            raise JobRefusedError(
+                "IOERR the disk is short of room (store.min_free_bytes); try later"
+            )
 
     def touch(self, output: JobOutput) -> None:
         """Somebody is told something in this pass."""

@@ -290,7 +290,7 @@ class Jobs:
             name = queue.encode()
             check_queue(name)
             job = service.machine.add(
-                service.machine.queue(name, now),
+                service.queue_with_room(name, now),
                 body,
                 now,
                 -1 if ttl is None else ttl,

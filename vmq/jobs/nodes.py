@@ -124,7 +124,7 @@ class JobNodes:
         scarce = self.commit.spill_above
         if self.replicas.peers.me.is_short:
             scarce = int(int(scarce) * _ENOUGH)
-        self.replicas.set_short(self.commit.machine.memory >= scarce)
+        self.replicas.set_short(self.commit.is_short or self.commit.machine.memory >= scarce)
         if now >= self._greets_at:
             self._greets_at = now + _GREETS
             for name in self.links.up():

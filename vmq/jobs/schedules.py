@@ -255,6 +255,7 @@ class Schedules:
         key = b"\0cron %d " % int(tick) + schedule.name.encode()
         try:
             queue = machine.queue(prefix + options.queue.encode(), now)
+            self.commit.check_disk(queue.rules.persistence)
             ttl = queue.rules.ttl if options.ttl is None else options.ttl
             retry = queue.rules.retry_after(0) if options.retry is None else options.retry
             job_id = named(key + queue.name, ttl, retry > 0)

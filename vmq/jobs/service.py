@@ -27,6 +27,7 @@ from vmq.jobs.mappings.stream_source import Follow, no_streams
 from vmq.jobs.metrics import job_families, sharing_families
 from vmq.jobs.mqtt.port import MqttJobs
 from vmq.jobs.nodes import JobLinks, JobNodes
+from vmq.jobs.queue import JobQueue
 from vmq.jobs.resp.commands import run
 from vmq.jobs.resp.door import RespDoor
 from vmq.jobs.resp.user import PATIENCE, unsettled
@@ -117,8 +118,8 @@ class JobService:
             self._pause(pauses, now)
         except OSError as error:
             raise StartError(f"cannot use the jobs: {self.folder}: {error.strerror}") from error
-        self.journal = JobJournal(self.segments, wall, restore.next_serial)
-        self.machine.log = self.journal
+        self.machine.log = self.journal = JobJournal(self.segments, wall, restore.next_serial)
+        self.segments.on_step = self._look_at_disk
         self.commit = JobCommit(self.machine, self.journal, core.clock)
         self.commit.watch_time = self._watch_time
         self.commit.sync = self._sync
@@ -304,6 +305,7 @@ class JobService:
     def _sweep(self) -> None:
         self._sweeper = self.loop.call_later(SWEEP, self._sweep)
         now = self.core.clock()
+        self._look_at_disk()
         self.machine.drop_idle(now)
         try:
             self._clean()
@@ -371,6 +373,26 @@ class JobService:
 
     # Disk
 
+    def _look_at_disk(self) -> None:
+        """Has jobs refused while the disk has too little room, or taken again."""
+        lack, commit = self.core.disk_room.lack(self.folder), self.commit
+        if lack and not commit.is_short:
+            log.error("jobs are refused until there is more room: %s", lack)
+        elif commit.is_short and not lack:
+            log.warning("the disk of jobs has room again")
+        commit.is_short = bool(lack)
+
+    def queue_with_room(self, name: bytes, now: float) -> JobQueue:
+        """A queue to which a job is added.
+
+        Raises:
+            JobRefusedError: its jobs are kept, and the disk is short of room.
+        """
+        queue = self.machine.queue(name, now)
+        if self.commit.is_short:
+            self.commit.check_disk(queue.rules.persistence)
+        return queue
+
     def _sync(self) -> None:
         syncing = self.loop.run_in_executor(None, self.journal.sync)
         syncing.add_done_callback(self._synced)
@@ -382,6 +404,8 @@ class JobService:
     def problems(self) -> list[str]:
         """What is wrong now."""
         found = ["jobs cannot be written to disk"] if self.commit.is_failing else []
+        if self.commit.is_short:
+            found.append("jobs are refused: the disk is short of room (store.min_free_bytes)")
         found += self.mappings.problems()
         if self.machine.memory >= self.machine.max_memory:
             found.append("jobs are refused: they have all of limits.max_job_memory")

@@ -19,6 +19,7 @@ from vmq.core.context import Core
 from vmq.core.queue import Queue
 from vmq.core.registry import Registry
 from vmq.core.waiting import STORE_FULL
+from vmq.disk_room import PART, least_free
 from vmq.store.store import StoreError
 from vmq_cluster.ticks import sleep_to_tick
 
@@ -32,13 +33,9 @@ LOOKS: Final = 60
 HIGH: Final = 0.9
 LOW: Final = 0.85
 
-#: A disk that has less than so many times `store.min_free_bytes` in all keeps that part of it free.
-PART: Final = 10
-
 #: Bytes that LevelDB works in: tables that it merges, and what they become. On a disk that has less than `SMALL` they
-#: count, and a part of them stays free.
+#: count, and a part of them stays free (`vmq.disk_room`).
 WORK: Final = 32 << 20
-WORK_FREE: Final = 16 << 20
 SMALL: Final = 1 << 30
 
 #: Queues that are looked at, and messages that are dropped, between two passes of the event loop.
@@ -83,6 +80,7 @@ class DiskWatch:
         self.store = core.store
         self.registries = registries
         self.options = options
+        core.disk_room.wanted = options.min_free_bytes
         self.measure = measure
         self.sharers = sharers
         self.looks = 0
@@ -92,6 +90,7 @@ class DiskWatch:
     def configure(self, options: StoreOptions) -> None:
         """Goes by other options from the next look on."""
         self.options = options
+        self.core.disk_room.wanted = options.min_free_bytes
         self.looks = 0
 
     async def run(self) -> None:
@@ -123,10 +122,8 @@ class DiskWatch:
 
     def check_free(self, total: int, free: int) -> None:
         """Refuses durable work while the disk is short of room, or takes it again."""
-        least = self.options.min_free_bytes
-        small = max(total // PART, min(total // 4, WORK_FREE))
-        if least > small:
-            least = small
+        least = least_free(total, self.options.min_free_bytes)
+        if least < self.options.min_free_bytes:
             if not self.has_told_of_small:
                 self.has_told_of_small = True
                 log.warning(

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from vmq.config.streams import StreamOptions, check_name
+from vmq.disk_room import DiskRoom
 from vmq.mqtt.topics import covers, matches
 from vmq.streams.appender import Appender
 from vmq.streams.column_writer import ColumnWriter
@@ -62,8 +63,10 @@ class Stream:
         origin: Origin,
         commits: Commits,
         clock: Callable[[], float],
+        room: DiskRoom,
     ) -> None:
         self.folder = folder
+        self.room = room
         self.name = folder.name
         self.origin = origin
         #: Tells it from one of the same name before or after it; "": nobody knows.
@@ -98,6 +101,7 @@ class Stream:
             make = ReplicaPartition if self.is_replicated else open_partition
             partition = make(folder, self.name, number, self.options, self.clock)
             partition.on_publish = self._tell
+            partition.room = self.room
             self.partitions.append(partition)
 
     def set_options(self, options: StreamOptions) -> None:
@@ -200,6 +204,7 @@ class Catalog:
         clock: seconds since 1970, by which rows are old; in a cluster another one, which threads ask.
         scrub_rate: bytes a second at which sealed segments are read again; 0: they are not.
         limit: partitions that this node takes; 0: as many as there are.
+        room: what is to stay free of the disk.
 
     Raises:
         StreamError: another process uses the folder, or a definition cannot be used.
@@ -214,12 +219,14 @@ class Catalog:
         clock: Callable[[], float] = time.time,
         scrub_rate: int = RATE,
         limit: int = 0,
+        room: DiskRoom | None = None,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.commits = commits
         self.clock = clock
         self.limit = limit
+        self.room = DiskRoom() if room is None else room
         self.on_change: Callable[[], None] = lambda: None
         #: Told of the name of a stream that was made, changed or deleted here.
         self.on_definition: Callable[[str], None] = lambda _name: None
@@ -262,7 +269,7 @@ class Catalog:
             self._put(name, options, "config")
 
     def _stream(self, path: Path, options: StreamOptions, origin: Origin) -> Stream:
-        return Stream(path, options, origin, self.commits, self._time)
+        return Stream(path, options, origin, self.commits, self._time, self.room)
 
     def _time(self) -> float:
         """By the clock as it is then."""
@@ -315,6 +322,11 @@ class Catalog:
     def damaged(self) -> Iterator[Partition]:
         """The partitions that are refused until they are mended."""
         return (each for each in self.all_partitions() if each.damage is not None)
+
+    def failures(self) -> Iterator[str]:
+        """What threads could not do for partitions, while that lasts."""
+        for thread in (self.commits.writer, self.janitor, self.scrubber, self.columns):
+            yield from thread.failures.told(self.streams)
 
     def get(self, name: str) -> Stream:
         """One stream.

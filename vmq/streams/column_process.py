@@ -21,6 +21,8 @@ from vmq.streams.log.segment import Header, Sealed
 #: The file is there; there is none, since the segment is not there any more, or not what was written.
 MADE: Final = b"+"
 NOT_MADE: Final = b"-"
+#: There is none, for a reason that nobody expected.
+FAILED: Final = b"!"
 NICENESS: Final = 10
 
 log = logging.getLogger("vmq.streams")
@@ -56,6 +58,9 @@ def carry_out(order: ColumnOrder) -> bytes:
     except (StreamError, OSError) as error:
         log.warning("nothing lies beside %s: %s", path, error)
         return NOT_MADE
+    except Exception:
+        log.exception("nothing lies beside %s", path)
+        return FAILED
     return MADE
 
 

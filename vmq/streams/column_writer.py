@@ -15,12 +15,12 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from vmq.streams.column_process import MADE, ColumnOrder
+from vmq.streams.column_process import FAILED, MADE, ColumnOrder
 from vmq.streams.helper import HelperProcess
 from vmq.streams.log import column_file
 from vmq.streams.log.column_file import ColumnCounts, counts_of
 from vmq.streams.log.cursor import LogReader
-from vmq.streams.log.errors import StreamError
+from vmq.streams.log.errors import PartitionFailures, StreamError
 from vmq.streams.log.ordered import file as ordered_file
 from vmq.streams.log.partition import Partition
 from vmq.streams.log.segment import Sealed
@@ -70,10 +70,15 @@ class ColumnWriter:
         self.least = least
         self.least_ordered = least_ordered
         self.command = command
+        self.failures = PartitionFailures("cannot have columns and rows by topic beside segments")
         self.wanted = threading.Event()
         self.stopping = False
         self.thread = threading.Thread(target=self.run, name="vmq-streams-columns", daemon=True)
         self._process: HelperProcess | None = None
+        #: A file that could not be made in this look at a partition, for no reason that was expected; "": none.
+        self._unmade = ""
+        #: One is not made yet: the disk is short of room.
+        self._waits = False
         #: What each partition had when it was looked at last, and what its files say.
         self._seen: WeakKeyDictionary[Partition, tuple[object, object]] = WeakKeyDictionary()
         #: The files that were there then.
@@ -106,16 +111,19 @@ class ColumnWriter:
                     return
                 sealed, options = partition.sealed, partition.options
                 seen = self._seen.get(partition)
+                self._waits = False
                 is_same = seen is not None and seen[0] is sealed and seen[1] is options
                 # One that was damaged is deleted by who reads it.
                 if is_same and all(map(os.path.exists, self._there.get(partition, ()))):
                     continue
-                try:
-                    self._see_to(partition, sealed)
-                except (OSError, EOFError, TimeoutError) as error:
-                    log.error("%s: columns cannot be kept: %s", partition.folder, error)
-                    self._end()
-                self._seen[partition] = (sealed, options)
+                with self.failures.watch(partition):
+                    try:
+                        self._see_to(partition, sealed)
+                    except BaseException:
+                        self._end()
+                        raise
+                if not self._waits:
+                    self._seen[partition] = (sealed, options)
         finally:
             self._end()
 
@@ -133,6 +141,7 @@ class ColumnWriter:
         known = self._counts.get(partition, {})
         counts = self._counts[partition] = {}
         there = self._there[partition] = []
+        self._unmade = ""
         for path, each in files.items():
             if self.stopping or partition.gone:
                 return
@@ -145,6 +154,8 @@ class ColumnWriter:
                     continue
                 counts[path] = found
             there.append(path)
+        if self._unmade:
+            raise StreamError(f"{self._unmade} cannot be made; standard error says why")
 
     def _files(self, partition: Partition, sealed: Sequence[Sealed]) -> dict[Path, _Wanted]:
         """What should lie beside some segments."""
@@ -163,6 +174,9 @@ class ColumnWriter:
 
     def _have_made(self, partition: Partition, wanted: _Wanted, path: Path) -> bool:
         sealed = wanted.sealed
+        if partition.room.lack(partition.folder, sealed.size):
+            self._waits = True
+            return False
         if self._process is None:
             self._process = HelperProcess(self.command)
         order = ColumnOrder(
@@ -177,7 +191,10 @@ class ColumnWriter:
         )
         until = time.monotonic() + LONGEST
         self._process.write(msgspec.json.encode(order) + b"\n", until)
-        return self._process.read(1, until) == MADE
+        answer = self._process.read(1, until)
+        if answer == FAILED:
+            self._unmade = path.name
+        return answer == MADE
 
     def counts(self, partitions: Iterable[Partition]) -> ColumnCounts:
         """What the payloads of some partitions did not give, as far as their files say."""

@@ -119,6 +119,40 @@ async def test_nothing_is_added_while_the_broker_is_short_of_memory(
     assert await redis.execute_command("ADDJOBS", "q", 0, "JOBS", "x", "y")
 
 
+async def test_nothing_is_added_while_the_disk_is_short_and_jobs_are_taken_and_acknowledged(
+    broker: Broker, redis: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    do, service = redis.execute_command, broker.jobs.open()
+    job_id = await do("ADDJOB", "q", "x", 0)
+    service._look_at_disk()
+    assert not broker.condition().reasons
+    with monkeypatch.context() as patch:
+        patch.setattr(service.core.disk_room, "lack", lambda _folder: "it is short")
+        service._look_at_disk()
+        reason = "jobs are refused: the disk is short of room (store.min_free_bytes)"
+        assert broker.condition().reasons == [reason]
+        with pytest.raises(ResponseError, match="IOERR the disk is short of room"):
+            await do("ADDJOB", "q", "y", 0)
+        with pytest.raises(ValueError, match="IOERR the disk is short of room"):
+            await broker.jobs.add("q", b"y")
+        assert await do("GETJOB", "FROM", "q") == [[b"q", job_id, b"x"]]
+        assert await do("ACKJOB", job_id) == 1
+    service._look_at_disk()
+    assert await do("ADDJOB", "q", "y", 0)
+    assert not broker.condition().reasons
+
+
+async def test_the_disk_of_jobs_is_looked_at_as_much_is_written(
+    broker: Broker, redis: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = broker.jobs.open()
+    monkeypatch.setattr(service.core.disk_room, "lack", lambda _folder: "it is short")
+    for _ in range(6):  # 300 kB
+        await redis.execute_command("ADDJOB", "q", bytes(50_000), 0)
+    with pytest.raises(ResponseError, match="IOERR the disk is short of room"):
+        await redis.execute_command("ADDJOB", "q", bytes(50_000), 0)
+
+
 async def test_memory_that_is_used_up_still_lets_jobs_be_taken_and_acknowledged(
     broker: Broker, redis: Any
 ) -> None:

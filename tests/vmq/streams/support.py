@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from vmq.config.streams import StreamOptions
+from vmq.disk_room import DiskRoom
 from vmq.streams.catalog import Catalog
 from vmq.streams.log.cursor import LogReader
 from vmq.streams.log.partition import Partition
@@ -27,6 +28,17 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
+
+
+class ShortRoom(DiskRoom):
+    """A disk that is short of room until the test says that it is not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_short = True
+
+    def lack(self, folder: Path, size: int = 0, share: int = 1) -> str:
+        return "the disk is short" if self.is_short else ""
 
 
 def options(**changes: Any) -> StreamOptions:

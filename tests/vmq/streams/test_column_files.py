@@ -9,7 +9,8 @@ import pytest
 
 from tests.vmq.streams.flight_support import Running
 from tests.vmq.streams.sql.queries import query_all
-from tests.vmq.streams.support import options
+from tests.vmq.streams.support import ShortRoom, options
+from vmq.streams import column_process, column_writer
 from vmq.streams.column_writer import ColumnWriter
 from vmq.streams.log.column_file import SUFFIX, ColumnCounts
 from vmq.streams.log.cursor import LogReader
@@ -238,6 +239,69 @@ def test_a_process_that_fails_leaves_the_segments_as_they_are(
     running: Running, command: list[str]
 ) -> None:
     partition = fill(running, *readings(4))
-    ColumnWriter(running.catalog.all_partitions, least=0, command=command).tidy()
+    running.catalog.columns.least = 0
+    running.catalog.columns.command = command
+    running.catalog.columns.tidy()
     assert files(partition) == []
     assert ask(running, "select sum(temp) as s from sensors") == [{"s": 6.0}]
+    assert list(running.catalog.failures())  # which `/health` tells
+
+
+def test_what_nobody_expected_of_one_partition_keeps_no_other_from_its_columns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = {name: options(filters=[f"{name}/#"], schema=SCHEMA) for name in ("ill", "sensors")}
+    with closing(Running(tmp_path / "s", **both)) as running:
+        partition = fill(running, *readings(4))
+        (ill,) = running.catalog.streams["ill"].partitions
+        writer = writer_of(running)
+
+        def find(path: Path, *_: object) -> object:
+            if path == ill.folder:
+                raise RecursionError("too deep")
+            return iter(())
+
+        with monkeypatch.context() as patch:
+            patch.setattr(column_writer, "leftovers", find)
+            writer.tidy()
+        assert len(files(partition)) == 1
+        assert writer.failures.reasons == {("ill", 0): "too deep"}
+        running.call(lambda: running.catalog.streams["ill"].set_options(both["sensors"]))
+        writer.tidy()
+        assert not writer.failures.reasons
+
+
+def test_the_process_goes_on_after_what_nobody_expected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise RecursionError("too deep")
+
+    (tmp_path / "segment").touch()
+    path, target = (str(tmp_path / name) for name in ("segment", "target"))
+    monkeypatch.setattr(column_process, "make", fail)
+    order = column_process.ColumnOrder("s", 0, path, 0, 1, 0, target, {})
+    assert column_process.carry_out(order) == column_process.FAILED
+
+
+def test_what_the_process_could_not_make_is_told(running: Running) -> None:
+    partition = fill(running, *readings(4))
+    writer = ColumnWriter(
+        running.catalog.all_partitions, least=0, command=["sh", "-c", "read x && printf '!'"]
+    )
+    writer.tidy()
+    assert files(partition) == []
+    (reason,) = writer.failures.told(["sensors"])
+    assert "cannot be made; standard error says why" in reason
+
+
+def test_on_a_disk_that_is_short_they_wait(running: Running) -> None:
+    partition = fill(running, *readings(4))
+    partition.room = room = ShortRoom()
+    writer = writer_of(running)
+    writer.tidy()
+    assert files(partition) == []
+    assert not writer.failures.reasons
+    room.is_short = False
+    writer.tidy()
+    assert len(files(partition)) == 1

@@ -164,10 +164,11 @@ class KeptMessages:
             try:
                 what()
                 self.failure = ""
-            except OSError as error:
+            except Exception as error:
                 if not self.failure:
-                    log.error("what has no quorum cannot be kept: %s", error)
-                self.failure = str(error)
+                    trace = None if isinstance(error, OSError) else error
+                    log.error("what has no quorum cannot be kept: %s", error, exc_info=trace)
+                self.failure = str(error) or type(error).__name__
             is_done = not self.failure
             self._in_loop(lambda: done(is_done))
 

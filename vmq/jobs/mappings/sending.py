@@ -20,7 +20,6 @@ from vmq.jobs.mqtt.port import MqttJobs
 from vmq.jobs.options import AddOptions, options_from
 from vmq.jobs.queue import WAITING, Job
 from vmq.jobs.queues import JobRefusedError
-from vmq.jobs.rules import OFF
 from vmq.jobs.stock import LONGEST
 from vmq.mqtt.message import Message
 from vmq.mqtt.packets import ProtocolError
@@ -68,7 +67,7 @@ class MappingSender:
     def has_room(self) -> bool:
         """Whether jobs can be added now."""
         is_full = self.core.memory_is_high or self.machine.memory >= self.machine.max_memory
-        return not is_full and not self.commit.is_failing
+        return not is_full and not (self.commit.is_failing or self.commit.is_short)
 
     # Messages
 
@@ -186,8 +185,7 @@ class MappingSender:
             raise JobRefusedError(f"TOOBIG {len(out.body)} bytes are above limits.max_job_size")
         if self.core.memory_is_high:
             raise JobRefusedError("OOM memory is above limits.max_memory")
-        if self.commit.is_failing and queue.rules.persistence != OFF:
-            raise JobRefusedError("IOERR jobs cannot be written to disk; try later")
+        self.commit.check_disk(queue.rules.persistence)
         job_id = b""
         if origin:
             retry = queue.rules.retry_after(0) if options.retry < 0 else options.retry

@@ -29,7 +29,6 @@ from vmq.jobs.mqtt.settling import JobSettling
 from vmq.jobs.options import AddOptions, check_queue, options_from
 from vmq.jobs.queue import Job
 from vmq.jobs.queues import JobRefusedError
-from vmq.jobs.rules import OFF
 from vmq.jobs.stock import LONGEST
 from vmq.mqtt.message import Message
 from vmq.mqtt.packets import ProtocolError
@@ -245,8 +244,7 @@ class MqttPublishing:
             raise JobRefusedError(f"TOOBIG {len(body)} bytes are above limits.max_job_size")
         if self.core.memory_is_high:
             raise JobRefusedError("OOM memory is above limits.max_memory")
-        if self.commit.is_failing and queue.rules.persistence != OFF:
-            raise JobRefusedError("IOERR jobs cannot be written to disk; try later")
+        self.commit.check_disk(queue.rules.persistence)
         self.machine.add(
             queue,
             body,
@@ -339,7 +337,7 @@ class MqttPublishing:
         if word == "NOREPL":
             return self.machine.sharing.is_on
         if word == "IOERR":
-            return not self.commit.is_failing
+            return not (self.commit.is_failing or self.commit.is_short)
         if word == "OOM":
             return not self.core.memory_is_high and self.machine.memory < self.machine.max_memory
         if queue is None:

@@ -20,7 +20,6 @@ from vmq.jobs.resp.getting import GetOptions, read_get
 from vmq.jobs.resp.reader import RespError, RespReader
 from vmq.jobs.resp.replies import NO_ARRAY, NO_BULK, NOTHING, error, number
 from vmq.jobs.resp.user import WHILE_SHUT, RespUser, check_ids
-from vmq.jobs.rules import OFF
 
 log = logging.getLogger("vmq.jobs")
 #: The work of one pass, in commands: a flood must not hold up the others.
@@ -354,8 +353,7 @@ class RespConnection(RespUser):
         queue = self.machine.queue(name, now)
         if self.core.memory_is_high:
             raise JobRefusedError("OOM memory is above limits.max_memory")
-        if self.commit.is_failing and queue.rules.persistence != OFF:
-            raise JobRefusedError("IOERR jobs cannot be written to disk; try later")
+        self.commit.check_disk(queue.rules.persistence)
         if len(body) > self.door.max_job_size:
             raise JobRefusedError("TOOBIG the job is above limits.max_job_size")
         job = self.machine.add(

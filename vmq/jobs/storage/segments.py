@@ -5,6 +5,7 @@ import os
 import shutil
 from array import array
 from bisect import bisect_right
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +21,8 @@ _SUFFIX: Final = ".jobs"
 _DAMAGED: Final = ".damaged"
 #: Files that are open to be read at a time.
 _MOST_OPEN: Final = 64
+#: Bytes that are written between two calls of `JobSegments.on_step`.
+STEP: Final = 1 << 18
 
 
 def write_all(fd: int, pieces: list[bytes]) -> int:
@@ -71,6 +74,9 @@ class JobSegments:
                 self.all[number] = JobSegment(number, path, path.stat().st_size)
         drop_indexes(folder, self.all)
         self.last: JobSegment | None = None
+        #: Called when so many bytes more were written.
+        self.on_step: Callable[[], None] = lambda: None
+        self._stepped = 0
 
     def begin(self) -> JobSegment:
         """A new last segment.
@@ -113,6 +119,10 @@ class JobSegments:
             raise
         last.frames.append(last.size)
         last.size += total
+        self._stepped += total
+        if self._stepped >= STEP:
+            self._stepped = 0
+            self.on_step()
 
     def read(self, number: int, offset: int, size: int) -> bytes:
         """Bytes of a body in a segment.

@@ -13,7 +13,7 @@ import re
 import shutil
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import contextmanager
@@ -28,6 +28,7 @@ import pyarrow.compute as pc
 
 from vmq.config.columns import TypedColumn
 from vmq.config.values import ArchiveUrl
+from vmq.disk_room import DiskRoom
 from vmq.streams.log.columns import Projection
 from vmq.streams.log.copying import SegmentCopy
 from vmq.streams.log.errors import PassingError
@@ -113,13 +114,22 @@ class PartitionArchive:
         folder: that of the partition.
         header: the partition's.
         number: the partition's.
+        room: what is to stay free of disks, at present.
     """
 
-    def __init__(self, url: ArchiveUrl, folder: Path, header: Header, number: int) -> None:
+    def __init__(
+        self,
+        url: ArchiveUrl,
+        folder: Path,
+        header: Header,
+        number: int,
+        room: Callable[[], DiskRoom] = DiskRoom,
+    ) -> None:
         self.url = url
         self.folder = folder
         self.header = header
         self.number = number
+        self.room = room
         self.root = f"{url.path}/stream={header.stream}"
         self.lock = threading.Lock()
         #: Without gaps, oldest first.
@@ -334,6 +344,8 @@ class PartitionArchive:
         work = path.with_name(path.name + ".tmp")
         place = f"{self.root}/{each.place(self.number)}"
         with self._store().open_input_file(place) as source, work.open("wb") as file:
+            # It is compressed worse here, and goes again soon.
+            self.room().check(self.folder, 2 * source.size(), 2)
             found = pq.ParquetFile(source)
             is_whole = found.metadata.num_rows == each.end - each.base  # else it was compacted
             header = self.header if is_whole else self.header.compacted

@@ -1,6 +1,15 @@
 """What can go wrong with a stream, in words that name the stream, the file and the offset."""
 
+import logging
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Final, Protocol
+
+log = logging.getLogger("vmq.streams")
+
+#: What is expected to fail: the log says it in a line, of all else where it came from.
+EXPECTED: Final = OSError, EOFError
 
 
 class StreamError(Exception):
@@ -104,3 +113,57 @@ class AwayError(PassingError):
         super().__init__(
             f"node {node!r} does not answer, which has partition {partition} of stream {stream!r}: try again"
         )
+
+
+class Concerned(Protocol):
+    """A partition, as far as failures say which it is."""
+
+    stream: str
+    number: int
+    gone: bool
+
+
+class PartitionFailures:
+    """What a background thread could not do for partitions: whatever fails for one, the thread goes on with the others.
+
+    The log says it when it begins or changes, and `/health` while it lasts.
+
+    Args:
+        what: is not done: "cannot be tidied".
+    """
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        #: By stream and number.
+        self.reasons: dict[tuple[str, int], str] = {}
+
+    def note(self, partition: Concerned, error: Exception) -> None:
+        """It failed."""
+        if partition.gone:
+            return  # its files are being deleted
+        place = partition.stream, partition.number
+        reason = " ".join(str(error).split())[:300] or type(error).__name__
+        if self.reasons.get(place) != reason:
+            trace = None if isinstance(error, (*EXPECTED, StreamError)) else error
+            log.error("stream=%s partition=%d %s: %s", *place, self.what, reason, exc_info=trace)
+        self.reasons[place] = reason
+
+    def clear(self, partition: Concerned) -> None:
+        """It was done."""
+        self.reasons.pop((partition.stream, partition.number), None)
+
+    @contextmanager
+    def watch(self, partition: Concerned) -> Iterator[None]:
+        """What fails in the block is noted, and goes no further."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - a thread that ended would do nothing for all the others
+            self.note(partition, error)
+        else:
+            self.clear(partition)
+
+    def told(self, streams: Collection[str]) -> Iterator[str]:
+        """What `/health` says, of the streams that there are."""
+        for (stream, number), reason in list(self.reasons.items()):
+            if stream in streams:
+                yield f"partition {number} of stream {stream!r} {self.what}: {reason}"

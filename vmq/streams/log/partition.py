@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from vmq.config.streams import StreamOptions
 from vmq.config.values import read_archive
+from vmq.disk_room import DiskRoom
 from vmq.streams.log import checkpoint as checkpoints
 from vmq.streams.log.archive import PartitionArchive
 from vmq.streams.log.checkpoint import CheckpointFile, PartitionCheckpoint, sync_folder
@@ -62,6 +63,7 @@ class Partition:
     is_replica = False  # a copy that its group writes (`vmq.streams.replica`)
     #: Why nothing can be read or written here (`vmq.streams.damaged`).
     damage: DamagedError | None = None
+    room = DiskRoom()  # that of the broker whose partition it is
     #: Where segments go that retention takes; None: nowhere.
     archive: PartitionArchive | None = None
     #: Rows that retention has deleted since the start though no archive has them; counted up to an offset.
@@ -124,7 +126,7 @@ class Partition:
         self.segment_age = options.segment_age_seconds
         url = read_archive(options.archive)
         if url != (None if self.archive is None else self.archive.url):
-            place = self.folder, self.header, self.number
+            place = self.folder, self.header, self.number, lambda: self.room
             self.archive = None if url is None else PartitionArchive(url, *place)
 
     # Opening
@@ -157,8 +159,7 @@ class Partition:
         self._check_order([*((each.base, each.end) for each in sealed), (int(paths[-1].stem), 0)])
         self.sealed = tuple(sealed)
         self.unmerged = [each for each in sealed if not each.merged]
-        last = paths[-1]
-        base = int(last.stem)
+        last, base = paths[-1], int(paths[-1].stem)
         if noted is not None and noted.base > base:
             return self._missing(last, noted)
         trusted = None if noted is None else noted.trusted(base)

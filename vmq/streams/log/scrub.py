@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from vmq.streams.log.errors import DamagedError
+from vmq.streams.log.errors import DamagedError, PartitionFailures
 from vmq.streams.log.partition import Partition
 from vmq.streams.log.recovery import examine
 from vmq.streams.log.segment import Sealed
@@ -51,6 +51,7 @@ class Scrubber:
         self.every = every
         #: Partitions that somebody wants to have looked at now, as fast as that goes.
         self.asked: deque[Partition] = deque()
+        self.failures = PartitionFailures("cannot be looked through for damage")
         self.news = threading.Event()
         self.stopping = threading.Event()
         self.thread = threading.Thread(target=self.run, name="vmq-streams-scrub", daemon=True)
@@ -96,6 +97,16 @@ class Scrubber:
             self._scrub(self.asked.popleft(), self._go_on)
 
     def _scrub(self, partition: Partition, pace: Callable[[int], None]) -> None:
+        try:
+            self._scrub_segments(partition, pace)
+        except _StoppedError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the others are looked through all the same
+            self.failures.note(partition, error)
+        else:
+            self.failures.clear(partition)
+
+    def _scrub_segments(self, partition: Partition, pace: Callable[[int], None]) -> None:
         for sealed in partition.sealed:
             if partition.gone or partition.closed:
                 return

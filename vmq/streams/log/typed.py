@@ -28,6 +28,8 @@ _PLAIN: Final[dict[str, Any]] = {
     "int64": int | None,
     "double": float | None,
 }
+#: What reading text as JSON raises. A few thousand brackets are deeper than the interpreter's stack.
+_UNREADABLE: Final = (ValueError, RecursionError)
 #: What Arrow says of a number that its type has no room for.
 _TOO_LARGE: Final = (pa.ArrowInvalid, OverflowError)
 #: Rows whose payloads are read together: one that does not fit has those read one by one.
@@ -90,7 +92,7 @@ class Extraction:
                 for each in self._of_payload
                 if each.name in members.plain
             }
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, *_TOO_LARGE):
+        except (*_UNREADABLE, *_TOO_LARGE):
             return None
         for name, values in made.items():
             self.counts[name].missing += values.null_count
@@ -113,7 +115,7 @@ class Extraction:
         for payload in payloads:
             try:
                 values.append(decode(payload))
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            except _UNREADABLE as error:
                 # What is no object is refused as soon as that is seen: it may be JSON.
                 is_other = isinstance(error, msgspec.ValidationError) and is_json(payload)
                 self.invalid += not is_other
@@ -226,7 +228,7 @@ def is_json(payload: bytes) -> bool:
     """Whether a payload is JSON, whatever it says."""
     try:
         _read_any(payload)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except _UNREADABLE:
         return False
     return True
 
@@ -302,7 +304,7 @@ def _time(value: Any) -> datetime | None:
 def _number(text: str) -> float | int | None:
     try:
         found: Any = msgspec.json.decode(text)
-    except msgspec.DecodeError:
+    except _UNREADABLE:
         return None
     return found if isinstance(found, int | float) else None
 

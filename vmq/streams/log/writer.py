@@ -16,6 +16,7 @@ from typing import Final, TypeVar
 import pyarrow as pa
 
 from vmq.durable import Durable
+from vmq.streams.log.errors import PartitionFailures
 from vmq.streams.log.gathering import Gathering
 from vmq.streams.log.given import append_given
 from vmq.streams.log.keys import Keys
@@ -97,6 +98,7 @@ class PartitionWriter:
         self.work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self.stopping = threading.Event()
         self.failing = False
+        self.failures = PartitionFailures("has a segment that cannot be sealed")
         #: Called after a segment was sealed or the disk was full: there may be something to tidy.
         self.tidy: Callable[[], None] = lambda: None
         self.unclean: set[Partition] = set()
@@ -180,10 +182,12 @@ class PartitionWriter:
                 if item.first >= 0:
                     partition.begin_at(item.first, item.is_copy)
                 before = partition.active
+                batch = item.batch()
+                partition.room.check(partition.folder, batch.nbytes)
                 if item.end >= 0:
-                    append_given(partition, item.batch(), item.newest, item.end)
+                    append_given(partition, batch, item.newest, item.end)
                 else:
-                    partition.append(item.batch(), item.newest, item.receipts)
+                    partition.append(batch, item.newest, item.receipts)
                 sealed += partition.active is not before
             for item in items:
                 if item.partition.options.durability == "fsync":
@@ -212,12 +216,10 @@ class PartitionWriter:
     def roll_due(self) -> None:
         """Seals the segments that are old enough, written to or not."""
         for partition in list(self.partitions()):
-            try:
+            with self.failures.watch(partition):
                 if partition.is_due():
                     partition.roll()
                     self.tidy()
-            except OSError as error:
-                log.error("cannot seal a segment in %s: %s", partition.folder, error)
 
     def report(self, text: str | None) -> None:
         """Says that the disk fails, or that it does no more; once each."""

@@ -137,7 +137,7 @@ def payload_of(payload: bytes) -> Any:
     """What JSON says; else the text, or the bytes."""
     try:
         return msgspec.json.decode(payload)
-    except (msgspec.DecodeError, RecursionError):
+    except (ValueError, RecursionError):
         pass
     try:
         return payload.decode()

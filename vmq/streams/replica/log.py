@@ -45,8 +45,6 @@ COMMIT: Final = "commit"
 class ReplicaLog:
     """The log of one replica; making it opens what lies there, or raises `OSError`.
 
-    `forgot`: it may lack something that was safe.
-
     Args:
         partition: whose files these are; it is shown what is committed.
     """
@@ -73,7 +71,7 @@ class ReplicaLog:
         self.gap = self._damaged.gap
         lost = bool(paths) and forgets(loaded, folder, partition.options.durability, noted)
         self.mark = ForgottenMark(folder, lost)
-        self.forgot = self.mark.is_set
+        self.forgot = self.mark.is_set  # it may lack something that was safe
         self._drop_files(paths)
         (folder / CLEAN).unlink(missing_ok=True)
         self._checkpoint = CheckpointFile(folder / CHECKPOINT)
@@ -233,7 +231,8 @@ class ReplicaLog:
     # --- the log of the group: what changes
 
     def append(self, batches: Sequence[Batch]) -> None:
-        """Puts batches behind the last."""
+        """Puts batches behind the last. Raises `OSError`."""
+        self._partition.check_room(sum(len(each.body) for each in batches if each.kind == ROWS))
         run: list[bytes] = []
         is_new = self.end == self.first
         for batch in batches:
@@ -409,6 +408,7 @@ class ReplicaLog:
 
     def write_aside(self, file: SealedFile, position: int, data: bytes) -> int:
         """Keeps a piece of another's file until it is whole; returns how much of it is there."""
+        self._partition.check_room(len(data))
         return self._aside.write(file, position, data)
 
     def install(self, file: SealedFile) -> bool:

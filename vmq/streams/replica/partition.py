@@ -71,6 +71,15 @@ class ReplicaPartition(Partition):
         #: How far it is to be compacted, as the group has decided.
         self.decided = CompactionNote()
 
+    def check_room(self, size: int) -> None:
+        """Whether so many bytes of rows are taken; what the group itself writes is little, and goes on.
+
+        Raises:
+            OSError: the disk is short of room.
+        """
+        if size:
+            self.room.check(self.folder, size)
+
     def open(self) -> ReplicaLog:
         """Opens what lies here. Raises `OSError`."""
         self.log = ReplicaLog(self)

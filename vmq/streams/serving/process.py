@@ -77,6 +77,9 @@ class FlightProcess:
                 failure = self._live()
             except OSError as error:
                 failure = f"it cannot be started: {error.strerror}"
+            except Exception as error:
+                log.exception("the Flight process cannot be looked after listener=%s", self.name)
+                failure = str(error) or type(error).__name__
             self.is_serving = False
             if self.stopping.is_set():
                 return

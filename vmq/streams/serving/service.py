@@ -75,13 +75,17 @@ class Streaming:
     ) -> None:
         self.core = core
         self.registry = registry
-        staging = Staging(folder.with_name("sinks"))
+        staging = Staging(folder.with_name("sinks"), room=core.disk_room)
         recover_cursors(staging, folder.with_name("readers"))
         self.commits = Commits(asyncio.get_running_loop())
         self.commits.on_committed = self.on_committed
         self.commits.on_pressure = self.on_pressure
         self.commits.on_failure = self.on_failure
-        self.catalog = Catalog(folder, declared, self.commits, scrub_rate=scrub_rate, limit=limit)
+        self._has_failed = False  # the log has said so
+        room = core.disk_room
+        self.catalog = Catalog(
+            folder, declared, self.commits, scrub_rate=scrub_rate, limit=limit, room=room
+        )
         self.catalog.on_change = self.forget_routes
         core.stream_finder = CatalogFinder(self.catalog)
         self.receipts: Receipts | None = None
@@ -189,13 +193,15 @@ class Streaming:
     def on_failure(self, text: str | None) -> None:
         if text is None:
             log.warning("the streams can write again")
-        else:
+        elif not self._has_failed:
             log.error("the streams cannot write: %s; acknowledgements wait until they can", text)
+        self._has_failed = text is not None
 
     def problems(self) -> Iterator[str]:
         """Why the streams cannot do their work now."""
         if self.commits.failure is not None:
             yield f"the streams cannot write: {self.commits.failure}"
+        yield from self.catalog.failures()
         # There may be ten thousand, and this is asked each second.
         for partition in [
             each

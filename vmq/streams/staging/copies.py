@@ -56,6 +56,7 @@ class StepCopies:
             added = sum(len(each.data) for each in pieces)
             if added + self.size() > self.most:
                 raise StagingError(f"more than {self.most} bytes of other nodes are kept")
+            self.staging.room.check(self.folder, added)
             for each in pieces:
                 fd = os.open(folder / each.name, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
                 try:

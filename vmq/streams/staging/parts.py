@@ -27,6 +27,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from vmq.disk_room import DiskRoom
 from vmq.streams.groups.steps import StepNumber
 from vmq.streams.log.checkpoint import sync_folder
 from vmq.streams.staging.state import (
@@ -129,11 +130,13 @@ class Staging:
     Args:
         folder: where they lie; made when first needed.
         most: bytes of all parts together.
+        room: what is to stay free of the disk.
     """
 
-    def __init__(self, folder: Path, most: int = MOST_BYTES) -> None:
+    def __init__(self, folder: Path, most: int = MOST_BYTES, room: DiskRoom | None = None) -> None:
         self.folder = folder
         self.most = most
+        self.room = DiskRoom() if room is None else room
         #: Of `size`; and of everything that reads a state and acts on it.
         self.lock = threading.Lock()
         self.deciding = threading.RLock()
@@ -147,7 +150,7 @@ class Staging:
         """Counts bytes that were staged, or are gone.
 
         Raises:
-            StagingError: that is more than there may be.
+            StagingError: that is more than there may be, or than the disk has room for.
         """
         with self.lock:
             self.size += size
@@ -155,6 +158,8 @@ class Staging:
                 raise StagingError(
                     f"more than {self.most} bytes are staged and not yet published: commit or discard some"
                 )
+        if size > 0 and (lack := self.room.lack(self.folder)):
+            raise StagingError(f"cannot stage messages: {lack}")
 
     def part(self, query: str, batch: int, part: int, attempt: int) -> StagedPart:
         """A new part of a batch.

@@ -8,9 +8,10 @@ from typing import Final
 import pyarrow as pa
 
 from vmq.streams.log.copying import spans_of
-from vmq.streams.log.errors import DamagedError, StreamError
+from vmq.streams.log.errors import EXPECTED, DamagedError, PartitionFailures, StreamError
 from vmq.streams.log.merging import join, merge
 from vmq.streams.log.partition import Partition
+from vmq.streams.log.segment import Sealed
 from vmq.streams.tidying.compaction import compact
 
 log = logging.getLogger("vmq.streams")
@@ -34,6 +35,7 @@ class Janitor:
     ) -> None:
         self.partitions = partitions
         self.tidy_replica = tidy_replica
+        self.failures = PartitionFailures("cannot be tidied")
         self.wanted = threading.Event()
         self.stopping = False
         self.thread = threading.Thread(target=self.run, name="vmq-streams-tidy", daemon=True)
@@ -73,11 +75,12 @@ class Janitor:
                 spans = spans_of(partition.header, [each])
                 archive.put(each, spans, partition.options.typed)
                 log.info("archived %s to %s", each.path, archive.url.shown)
-        except (OSError, pa.ArrowException) as error:
+        except Exception as error:
             if not archive.failure:
                 text = "stream=%s partition=%d cannot be archived to %s: %s; it is tried again"
                 names = partition.stream, partition.number, archive.url.shown
-                log.error(text, *names, error)
+                trace = None if isinstance(error, (*EXPECTED, pa.ArrowException)) else error
+                log.error(text, *names, error, exc_info=trace)
             archive.failure = " ".join(str(error).split())[:300] or type(error).__name__
         else:
             archive.failure = ""
@@ -98,20 +101,45 @@ class Janitor:
     def tidy(self) -> None:
         """One round."""
         for partition in list(self.partitions()):
-            try:
-                self.archive(partition)
-                if partition.is_replica:
-                    self.tidy_replica(partition, self._is_stopping)
-                    continue
-                self.retain(partition)
-                partition.sync_behind()
-                compact(partition, self._is_stopping)
-                while partition.unmerged and not (self.stopping or partition.gone):
-                    merge(partition, partition.unmerged.pop())
-                if not (self.stopping or partition.gone):
-                    join(partition)
-            except DamagedError as damage:
-                partition.note(damage)
-            except (OSError, StreamError) as error:
-                # The segment stays as it is, and is taken up again after the next start.
-                log.error("cannot tidy %s: %s", partition.folder, error)
+            with self.failures.watch(partition):
+                try:
+                    self._tidy(partition)
+                except DamagedError as damage:
+                    partition.note(damage)
+
+    def _tidy(self, partition: Partition) -> None:
+        self.archive(partition)
+        if partition.is_replica:
+            if has_room(partition):
+                self.tidy_replica(partition, self._is_stopping)
+            return
+        self.retain(partition)
+        partition.sync_behind()
+        if not has_room(partition):
+            return
+        compact(partition, self._is_stopping)
+        while partition.unmerged and not (self.stopping or partition.gone):
+            self._merge(partition, partition.unmerged.pop())
+        if not (self.stopping or partition.gone):
+            join(partition)
+
+    @staticmethod
+    def _merge(partition: Partition, sealed: Sealed) -> None:
+        try:
+            merge(partition, sealed)
+        except (OSError, StreamError):
+            raise  # it stays as it is, and is taken up again after the next start
+        except Exception:
+            partition.unmerged.append(
+                sealed
+            )  # in the next round again: it is told as long as it fails
+            raise
+
+
+def has_room(partition: Partition) -> bool:
+    """Whether there is room for what is merged, joined or compacted beside what it replaces; it waits else.
+
+    It may take half of what is to stay free of the disk: it has less when it is done.
+    """
+    largest = max((each.size for each in partition.sealed), default=0)
+    return not partition.room.lack(partition.folder, 2 * largest, 2)

@@ -9,7 +9,16 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
-from tests.vmq.streams.support import Clock, make, options, put, read_all, row, rows_from
+from tests.vmq.streams.support import (
+    Clock,
+    ShortRoom,
+    make,
+    options,
+    put,
+    read_all,
+    row,
+    rows_from,
+)
 from vmq.config.values import read_archive
 from vmq.streams.log import archive as module
 from vmq.streams.log.archive import ArchivedSegment, RecallingError, joined
@@ -369,3 +378,14 @@ def test_what_has_gone_before_the_archive_is_out_of_range(
     grow_old(partition, clock)
     with pytest.raises(OutOfRangeError):
         Cursor(partition, partition.end + 1)
+
+
+def test_nothing_is_fetched_to_a_disk_that_is_short(partition: Partition, clock: Clock) -> None:
+    fill(partition, 2)
+    grow_old(partition, clock)
+    partition.room = room = ShortRoom()
+    with pytest.raises(RecallingError, match="the disk is short: try again"):
+        read_all(partition, 0)
+    assert not list(partition.folder.glob("recalled/*.arrows"))
+    room.is_short = False
+    assert read_all(partition, 0) == rows_from(0, 15)

@@ -14,6 +14,7 @@ from tests.vmq.streams.support import make, put, rows_from
 from vmq.streams.log.cursor import Cursor
 from vmq.streams.log.errors import DamagedError
 from vmq.streams.log.partition import Partition
+from vmq.streams.log.recovery import examine
 from vmq.streams.log.scrub import STEP, Scrubber
 
 
@@ -123,3 +124,28 @@ class Watched(dict[Path, DamagedError]):
     def __setitem__(self, path: Path, damage: DamagedError) -> None:
         super().__setitem__(path, damage)
         self.noted.set()
+
+
+def test_what_nobody_expected_ends_no_round(
+    partition: Partition, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = make(tmp_path / "1")
+    put(other, rows_from(0, 10))
+    other.roll()
+    flip(other.sealed[0].path)
+
+    def fail(fd: int, path: Path, *arguments: object) -> object:
+        if path.parent == partition.folder:
+            raise RecursionError("too deep")
+        return examine(fd, path, *arguments)  # type: ignore[arg-type]
+
+    other.stream = "other"
+    one = scrubber(partition, other)
+    with monkeypatch.context() as patch:
+        patch.setattr("vmq.streams.log.scrub.examine", fail)
+        one.round()
+    assert list(other.flaws) == [other.sealed[0].path]
+    assert one.failures.reasons == {("s", 0): "too deep"}
+    one.round()
+    assert not one.failures.reasons
+    other.close()

@@ -216,6 +216,16 @@ def test_a_deep_payload_harms_nobody() -> None:
     assert extraction.invalid == 2
 
 
+@pytest.mark.parametrize("kind", ["string", "bool", "int32", "int64", "double", "timestamp"])
+@pytest.mark.parametrize("text", ["[" * 3000, '{"a":' * 3000, "1" * 5000, "1e999", '"'])
+def test_a_strange_level_of_a_topic_does_not_fit_and_harms_nobody(kind: str, text: str) -> None:
+    extraction = Extraction(read_columns({"value": f"{kind} level:2"}))
+    (value,) = extraction.apply(batch([("a/" + text, b""), ("a/" + text + "/b", b"")]))
+    fits = kind == "string"
+    assert value.to_pylist() == [text if fits else None] * 2
+    assert extraction.counts["value"] == Unfit(0, 0 if fits else 2)
+
+
 def test_beside_the_columns_of_all_streams(tmp_path: Path) -> None:
     partition = make(tmp_path)
     put(

@@ -80,6 +80,33 @@ def test_old_segments_are_sealed_although_nobody_writes(tmp_path: Path) -> None:
     assert tidied == [1]
 
 
+def test_a_segment_that_cannot_be_sealed_keeps_no_other_from_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    ill, well = (make(tmp_path / name, clock, segment_age="1h") for name in "12")
+    ill.stream = "ill"
+
+    def fail() -> None:
+        raise RecursionError("too deep")
+
+    writer = PartitionWriter(lambda: [ill, well])
+    for each in (ill, well):
+        each.append(batch_of(rows_from(0, 3)), 5)
+        each.publish()
+    clock.now += 3600
+    with monkeypatch.context() as patch:
+        patch.setattr(ill, "roll", fail)
+        writer.roll_due()
+    assert [each.end for each in well.sealed] == [3]
+    assert [*writer.failures.told(["ill"])] == [
+        "partition 0 of stream 'ill' has a segment that cannot be sealed: too deep"
+    ]
+    writer.roll_due()
+    assert [each.end for each in ill.sealed] == [3]
+    assert not writer.failures.reasons
+
+
 def test_a_commit_may_have_rows_of_a_partition_from_several_sides(tmp_path: Path) -> None:
     """Each is shown before the next is written, for which a new segment may have to begin."""
     one, other = make(tmp_path / "1", segment_bytes=1), make(tmp_path / "2")

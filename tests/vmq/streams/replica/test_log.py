@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.vmq.streams.replica.support import Leader, numbers_of, partition_in, seen
+from tests.vmq.streams.support import ShortRoom
 from vmq.streams.log import checkpoint
 from vmq.streams.log.errors import DamagedError
 from vmq.streams.log.partition import CHECKPOINT
@@ -382,3 +383,25 @@ def test_a_segment_whose_rows_are_taken_back_is_a_file_of_its_own(tmp_path: Path
         assert opened.read() == before, "who has it open keeps what he sees"
     assert path.read_bytes() != before
     partition.shut()
+
+
+def test_rows_are_refused_by_a_disk_that_is_short_and_what_the_group_itself_writes_is_not(
+    tmp_path: Path,
+) -> None:
+    partition = partition_in(tmp_path)
+    log = partition.open()
+    leader = Leader(log)
+    leader.begin()
+    leader.rows(3)
+    partition.room = room = ShortRoom()
+    end = log.end
+    with pytest.raises(OSError, match="the disk is short"):
+        leader.rows(3)
+    leader.control()
+    assert log.end == end + 1
+    with pytest.raises(OSError, match="the disk is short"):
+        log.write_aside(SealedFile(0, 9, 9, b"", 0, 0), 0, b"piece")
+    room.is_short = False
+    leader.rows(3)
+    assert log.end == end + 4
+    partition.close()

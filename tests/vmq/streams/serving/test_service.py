@@ -14,7 +14,7 @@ from tests.support import wire as mqtt
 from tests.support.until import until
 from tests.vmq.sockets import peer_of, session_of, take
 from tests.vmq.streamed import config_in, fill_disk, payloads_of, rows_of, streams_of
-from tests.vmq.streams.support import options
+from tests.vmq.streams.support import options, read_all
 from tests.vmq.support import Client, House, stored_house
 from vmq.broker import Broker, StartError
 from vmq.config.options import ListenerOptions
@@ -386,6 +386,37 @@ async def test_while_the_disk_is_full_acknowledgements_wait_and_the_rest_goes_on
         assert await payloads_of(broker, "s") == [b"x"]
     assert "acknowledgements wait until they can" in caplog.text
     assert "can write again" in caplog.text
+
+
+async def test_a_strange_topic_stops_neither_readers_nor_the_threads_of_streams(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    strange = options(
+        filters=["s/#"],
+        schema={"room": "int64 level:2"},
+        retention_bytes=1,
+        archive=f"file://{tmp_path}/archive",
+    )
+    async with Broker(config_in(tmp_path, s=strange, t="t/#")) as broker:
+        await broker.publish("s/" + "[" * 3000, b"x", qos=1)
+        catalog = streams_of(broker).catalog
+        partition, other = (catalog.get(name).partitions[0] for name in "st")
+        await asyncio.wrap_future(catalog.commits.writer.call(partition.roll))
+        catalog.janitor.wanted.set()
+        await until(lambda: partition.kept)  # the retention has taken it, so it is archived
+        (row,) = await asyncio.to_thread(read_all, partition, 0)
+        assert row["payload"] == b"x"
+
+        def fail() -> None:
+            raise RecursionError("too deep")
+
+        monkeypatch.setattr(other, "retain", fail)
+        catalog.janitor.wanted.set()
+        await until(broker.health)
+        assert broker.health() == ["partition 0 of stream 't' cannot be tidied: too deep"]
+        monkeypatch.undo()
+        catalog.janitor.wanted.set()
+        await until(lambda: not broker.health())
 
 
 async def test_a_stop_writes_what_is_gathered(tmp_path: Path) -> None:

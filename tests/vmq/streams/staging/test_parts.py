@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from tests.vmq.streams.support import ShortRoom
 from vmq.streams.groups.records import GroupKey
 from vmq.streams.groups.steps import PublishStep, StepMove
 from vmq.streams.staging import parts as module
@@ -241,3 +242,19 @@ def test_a_damaged_part_is_named(staging: Staging) -> None:
     path.write_bytes(path.read_bytes()[:400])
     with pytest.raises(StagingError, match=f"{path} cannot be read"):
         list(messages_of([path]))
+
+
+def test_nothing_is_staged_on_a_disk_that_is_short_and_what_is_staged_is_published(
+    tmp_path: Path,
+) -> None:
+    room = ShortRoom()
+    room.is_short = False
+    staging = Staging(tmp_path, room=room)
+    put(staging, "q", 0, 0, 0, b"a")
+    room.is_short = True
+    with pytest.raises(StagingError, match="the disk is short"):
+        put(staging, "q", 1, 0, 0, b"b")
+    assert staging.size == lying(staging)
+    assert found(staging.decide("q", 0, [(0, 0)])) == [b"a"]
+    staging.finish("q", 0)
+    assert staging.size == 0
