@@ -29,17 +29,3 @@ def test_a_message_for_a_share_group_is_kept_while_the_disk_does_not_give_the_qu
     world.confirm(follower, is_whole=True)
     world.attach()
     assert sorted(world.to_client()[0]) == [(ORIGIN, 1), (ORIGIN, 2)]
-
-
-def test_a_follower_that_cannot_be_given_a_slot_costs_nobody_else() -> None:
-    world, disk, follower = on_a_failing_disk()
-    world.subscribe("c")
-    world.offer(1)
-    world.confirm(follower, is_whole=True)
-    disk.fails = True
-    world.beat(follower, boot=2)
-    world.deny(follower)  # it is to have all records anew
-    world.tick()
-    disk.fails = False
-    world.tick()
-    assert world.here.effects.unreadable == {}
