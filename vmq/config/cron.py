@@ -127,9 +127,8 @@ class Cron:
     def last_until(self, moment: float, least: float, zone: tzinfo) -> float | None:
         """The last time that is no later than a moment; None if it is no later than the least one, either."""
         local = _local(moment, zone)
-        if (
-            local.fold
-        ):  # it is here for the second time: what comes behind it by the clock was before
+        if local.fold:
+            # It is here for the second time: what comes behind it by the clock was before.
             first = local.replace(tzinfo=zone, fold=0).utcoffset()
             second = local.replace(tzinfo=zone).utcoffset()
             assert first is not None

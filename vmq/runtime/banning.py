@@ -102,6 +102,9 @@ class Banning(BanList):
         """Ends the connections of those who are banned."""
         # Without bans, which is nearly always, a CONNECT costs nothing for them.
         self.is_empty = not len(self.bans)
+        now = self.bans.now()
+        # Whom others have banned long ago nobody asks about any more.
+        self._ended = {key: each for key, each in self._ended.items() if now - each[0] < _MOMENT}
         if not len(self.bans):
             return
         for connection in list(self._connections()):

@@ -103,9 +103,8 @@ def note_log_end(folder: Path) -> None:
     lines = []
     for each in sorted(folder.glob("*.log")):
         with each.open("rb") as file:
-            os.fsync(
-                file.fileno()
-            )  # or a loss of power after a clean stop might leave less than is noted
+            # Or a loss of power after a clean stop might leave less than is noted.
+            os.fsync(file.fileno())
             lines.append(f"{each.name} {os.fstat(file.fileno()).st_size}\n")
     work = folder / (LOG_END + ".tmp")
     with work.open("w", encoding="ascii") as note:

@@ -1,7 +1,6 @@
 """What a record of a store may look like, and how an operator is told which one it is."""
 
 from collections.abc import Callable
-from typing import Final
 
 from vmq.mqtt.packets import ProtocolError
 from vmq.mqtt.topics import decode_filter, decode_text, decode_topic_name
@@ -17,9 +16,6 @@ from vmq.store.entries import (
     split_scope,
 )
 from vmq.store.lines import is_end
-
-#: Every flag that an entry may have, and its QoS.
-ENTRY_FLAGS: Final = 255
 
 
 def is_not_retained(value: bytes) -> bool:

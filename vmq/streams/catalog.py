@@ -75,9 +75,8 @@ class Stream:
         #: What configuration or plugin say, where these say it: how many copies may be left open there.
         self.declared = options
         if options.replicas > 1 and has_single_log(folder):
-            (
-                folder / SINGLE
-            ).touch()  # the configuration has changed while nobody was here to convert it
+            # The configuration has changed while nobody was here to convert it.
+            (folder / SINGLE).touch()
         #: Several nodes have copies: its partitions are those of groups (`vmq.clustering.raft`), or about to be.
         self.is_replicated = options.replicas > 1 and not (folder / SINGLE).exists()
         self.clock = clock

@@ -299,9 +299,13 @@ def test_whoever_speaks_http_does_so_to_the_end(
     async def main() -> None:
         server = await asyncio.get_running_loop().create_server(guards, "127.0.0.1", 0)
         _, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
-        for segment in (b"POST / HTTP/1.1", b"GET /mqtt ", b"G"):
+
+        async def say(segment: bytes) -> None:
             writer.write(segment)
-            await until(lambda: calls[-1:] == [segment])  # noqa: B023 - it is waited for here
+            await until(lambda: calls[-1:] == [segment])
+
+        for segment in (b"POST / HTTP/1.1", b"GET /mqtt ", b"G"):
+            await say(segment)
         writer.close()
         await until(lambda: calls[-1] is None)
         assert not guards.present

@@ -94,3 +94,21 @@ async def test_a_ban_is_of_one_thing(tmp_path: Path) -> None:
             add_ban(broker, client_id="c", reason="x" * 201)
         with pytest.raises(NotFoundError, match="vmq ban list"):
             remove_ban(broker, client_id="c")
+
+
+async def test_who_was_ended_by_a_ban_is_remembered_for_a_moment_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others may ban without end: nobody asks here how many that ended."""
+    now = [1000.0]
+    async with serving(tmp_path) as broker:
+        banning = broker.parts.banning
+        monkeypatch.setattr(banning.bans, "_clock", lambda: now[0])
+        async with session_of(broker, "c") as banned:
+            banning.bans.add("client_id", "c", 3600, "")
+            banning.apply()
+            assert await banned.rest() == b""
+        assert len(banning._ended) == 1
+        now[0] += 10
+        banning.apply()
+        assert not banning._ended

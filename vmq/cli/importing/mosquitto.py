@@ -8,6 +8,7 @@ from typing import Any, Final
 from vmq.cli.importing.mosquitto_access import AccessSettings, write_access
 from vmq.cli.importing.mosquitto_rules import BRIDGE, GLOBAL, PER_LISTENER
 from vmq.cli.importing.rules import (
+    EVERYWHERE,
     Imported,
     ImportProblem,
     Setting,
@@ -20,7 +21,6 @@ from vmq.cli.importing.rules import (
 )
 
 _DEEPEST: Final = 10
-_EVERYWHERE: Final = "0.0.0.0"  # noqa: S104 - mosquitto's own
 _TOPIC: Final = 'accepted: PATTERN [in, out or both [0, 1 or 2 ["LOCAL" ["REMOTE"]]]]'
 _WEBSOCKETS: Final = "any path does there; here it is /mqtt, and pages that other servers send need `allowed_origins`"
 
@@ -151,7 +151,7 @@ class _MosquittoReader:
         return self._listener or self._default()
 
     def _default(self) -> str:
-        self._parts.setdefault("default", {"host": _EVERYWHERE, "port": 1883})
+        self._parts.setdefault("default", {"host": EVERYWHERE, "port": 1883})
         return "default"
 
     # Listeners
@@ -165,7 +165,7 @@ class _MosquittoReader:
         self._listener = name if name not in self._parts else f"{name}_{count}"
         self._bridge = None
         # Until it is known, so that what follows is nobody else's.
-        parts = self._parts[self._listener] = {"host": host.strip() or _EVERYWHERE, "port": None}
+        parts = self._parts[self._listener] = {"host": host.strip() or EVERYWHERE, "port": None}
         there = port(number_of)
         if there == 0 and not host.strip():
             raise ValueError("accepted: 0 and the path of a socket, or a port, 1 to 65535")

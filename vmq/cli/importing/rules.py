@@ -14,6 +14,8 @@ from msgspec import Struct
 from vmq.config.text import HIDDEN, SECRET_KEY, printable, shortened
 
 _T = TypeVar("_T")
+#: Where brokers listen whose configuration names no host.
+EVERYWHERE: Final = "0.0.0.0"  # noqa: S104 - it opens nothing that the other broker has not open
 
 
 class ImportProblem(Exception):
@@ -274,8 +276,7 @@ def address(text: str, otherwise: int) -> tuple[str, int]:
     host, _, last = text.strip().rpartition(":")
     if host and re.fullmatch(r"[A-Za-z0-9_.:%-]+|\[[A-Za-z0-9_.:%-]+\]", host) is None:
         raise ValueError("accepted: HOST:PORT, [HOST]:PORT, :PORT or PORT")
-    # Without a host: what the other broker listens on.
-    return host.strip("[]") or "0.0.0.0", port(last) if last else otherwise  # noqa: S104
+    return host.strip("[]") or EVERYWHERE, port(last) if last else otherwise
 
 
 def url(scheme: str, host: str, port: int, path: str = "") -> str:

@@ -130,9 +130,8 @@ class Janitor:
         except (OSError, StreamError):
             raise  # it stays as it is, and is taken up again after the next start
         except Exception:
-            partition.unmerged.append(
-                sealed
-            )  # in the next round again: it is told as long as it fails
+            # In the next round again: it is told as long as it fails.
+            partition.unmerged.append(sealed)
             raise
 
 

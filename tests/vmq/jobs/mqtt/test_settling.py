@@ -28,7 +28,12 @@ def added(broker: Broker, count: int) -> bytes:
     return b"\n".join([jobs.add(queue, b"x", now).id for _ in range(count)])
 
 
-def watched(broker: Broker, seen: list[Any], then: Callable[[Any], None] | None = None) -> None:
+def watched(
+    patch: pytest.MonkeyPatch,
+    broker: Broker,
+    seen: list[Any],
+    then: Callable[[Any], None] | None = None,
+) -> None:
     """Notes each slice, each turn of the event loop behind one, and each acknowledgement."""
     settling = settling_of(broker)
     settle_all, acknowledge = settling.settle_all, settling.acknowledge
@@ -44,17 +49,18 @@ def watched(broker: Broker, seen: list[Any], then: Callable[[Any], None] | None 
         seen.append("acknowledged")
         acknowledge(client, asked)
 
-    settling.settle_all, settling.acknowledge = slice_of, last  # type: ignore[method-assign]
+    patch.setattr(settling, "settle_all", slice_of)
+    patch.setattr(settling, "acknowledge", last)
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
 async def test_others_have_their_turns_and_the_answer_comes_behind_the_last(
-    broker: Broker, peer: Peer, qos: int
+    broker: Broker, peer: Peer, monkeypatch: pytest.MonkeyPatch, qos: int
 ) -> None:
     await peer.connect("c")
     ids = added(broker, 1200) + b"\nnonsense"
     seen: list[Any] = []
-    watched(broker, seen)
+    watched(monkeypatch, broker, seen)
     packet_id = 7 if qos else None
     peer.send(publish_packet("$jobs/mail/ack", ids, qos=qos, packet_id=packet_id), b"\xc0\x00")
     told = [(await peer.packet()).raw]
@@ -73,10 +79,12 @@ async def test_others_have_their_turns_and_the_answer_comes_behind_the_last(
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
-async def test_what_a_client_said_that_went_away_holds(broker: Broker, qos: int) -> None:
+async def test_what_a_client_said_that_went_away_holds(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, qos: int
+) -> None:
     ids = added(broker, 1200)
     seen: list[Any] = []
-    watched(broker, seen, lambda client: client.output.close("a test"))
+    watched(monkeypatch, broker, seen, lambda client: client.output.close("a test"))
     async with peer_of(broker, TCP) as peer:
         await peer.connect("c", clean=False)
         packet_id = 7 if qos else None

@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -134,10 +135,10 @@ def test_what_nobody_expected_ends_no_round(
     other.roll()
     flip(other.sealed[0].path)
 
-    def fail(fd: int, path: Path, *arguments: object) -> object:
+    def fail(fd: int, path: Path, *arguments: Any) -> object:
         if path.parent == partition.folder:
             raise RecursionError("too deep")
-        return examine(fd, path, *arguments)  # type: ignore[arg-type]
+        return examine(fd, path, *arguments)
 
     other.stream = "other"
     one = scrubber(partition, other)

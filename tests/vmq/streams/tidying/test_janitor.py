@@ -5,17 +5,24 @@ import pytest
 
 from tests.support.until import PATIENCE
 from tests.vmq.streams.support import Clock, ShortRoom, make, put, read_all, row, rows_from
+from vmq.streams.log.partition import Partition
 from vmq.streams.tidying.janitor import Janitor
 
 
-def test_a_round_deletes_merges_and_syncs(tmp_path: Path) -> None:
+def old_and_cut(folder: Path) -> Partition:
+    """One with a row that is too old, and a segment of single rows that wants to be merged."""
     clock = Clock()
-    partition = make(tmp_path, clock, retention_age="1h")
+    partition = make(folder, clock, retention_age="1h")
     put(partition, [row(0, time=int((clock.now - 7200) * 1e6))])
     partition.roll()
     for number in range(1, 5):
         put(partition, [row(number)])
     partition.roll()
+    return partition
+
+
+def test_a_round_deletes_merges_and_syncs(tmp_path: Path) -> None:
+    partition = old_and_cut(tmp_path)
     put(partition, [row(5)])
     assert partition.active.synced < partition.visible
     Janitor(lambda: [partition]).tidy()
@@ -123,13 +130,7 @@ def test_the_thread_goes_on_after_a_round_with_a_failure(
 
 
 def test_on_a_disk_that_is_short_retention_goes_on_and_copies_wait(tmp_path: Path) -> None:
-    clock = Clock()
-    partition = make(tmp_path, clock, retention_age="1h")
-    put(partition, [row(0, time=int((clock.now - 7200) * 1e6))])
-    partition.roll()
-    for number in range(1, 5):
-        put(partition, [row(number)])
-    partition.roll()
+    partition = old_and_cut(tmp_path)
     partition.room = room = ShortRoom()
     janitor = Janitor(lambda: [partition])
     janitor.tidy()
