@@ -274,6 +274,8 @@ class Groups(Clock):
         host = node.running
         for effect in effects:
             if isinstance(effect, Failed):
+                if not isinstance(effect.error, OSError):
+                    raise effect.error  # a mistake, and no disk's
                 self._open_again(node, effect.group)
             if isinstance(effect, Save):
                 node.busy = max(node.busy, self.now) + self.random.uniform(0, node.slow)

@@ -89,10 +89,10 @@ class Removed:
 
 @dataclass(slots=True, frozen=True)
 class Failed:
-    """The log of this group raised an error: the group is closed here, and the others go on."""
+    """A group raised an error (`OSError`: its disk's): it is closed here, and the others go on."""
 
     group: str
-    reason: str
+    error: Exception
 
 
 Effect = Save | Send | Committed | Answered | Led | Uncertain | Removed | Failed

@@ -137,12 +137,12 @@ class Host:
             self._telling.pop(name, None)
 
     def _guard(self, group: Group, what: Callable[..., None], *arguments: object) -> None:
-        """Lets a group do something; if its disk fails, it alone is closed."""
+        """Lets a group do something; whatever goes wrong in it, it alone is closed."""
         try:
             what(*arguments)
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001 - a mistake in one group stops no other; `Failed` tells it
             self.close(group.replica.group)
-            self.emit(Failed(group.replica.group, str(error)))
+            self.emit(Failed(group.replica.group, error))
         else:
             self._settle(group)
 

@@ -7,10 +7,11 @@ an old leader's batch said when that batch is cut; the producer's retry would th
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import msgspec
 
+from vmq_cluster.errors import MalformedError
 from vmq_cluster.raft.dots import DOTTED, RowDots
 from vmq_cluster.raft.forms import StateForm
 from vmq_cluster.raft.members import Members
@@ -126,6 +127,16 @@ _members = msgspec.msgpack.Decoder(Members)
 _stores = msgspec.msgpack.Decoder(list[str])
 _range = msgspec.msgpack.Decoder(tuple[int, int, int])
 _two = msgspec.msgpack.Decoder(tuple[int, int])
+#: What the bodies of control batches are, by kind; a new leader's has none.
+_BODIES: Final[dict[int, msgspec.msgpack.Decoder[Any]]] = {
+    MEMBERS: _members,
+    STATE: _form,
+    UNCLEAN: _range,
+    RETIRED: _stores,
+    COMPACT: _two,
+    HOLE: _two,
+    BLANK: _form,
+}
 
 
 class LogState:
@@ -245,6 +256,22 @@ class LogState:
         self._compact(form.compaction, batch)
         known = {(first, end): decided for first, end, decided in self.holes}
         self.holes = [(*each, known.get(each, batch.end)) for each in form.holes]
+
+
+def check_control(batch: Batch) -> None:
+    """Looks whether a control batch of another node can be taken into a log's state.
+
+    Raises:
+        MalformedError: it cannot.
+    """
+    body = _BODIES.get(batch.kind)
+    try:
+        if body is not None:
+            body.decode(batch.body)
+    except msgspec.MsgspecError as error:
+        raise MalformedError(f"a batch of kind {batch.kind}: {error}") from None
+    if batch.span != 1:
+        raise MalformedError(f"a batch of kind {batch.kind} that spans {batch.span}")
 
 
 def encode_members(members: Members) -> bytes:

@@ -260,23 +260,18 @@ def test_an_envelope_is_read_as_it_was_written_and_nothing_else_is_read() -> Non
             decode(raw)
 
 
-def test_a_log_that_fails_closes_its_group_and_no_other() -> None:
+@pytest.mark.parametrize("error", [OSError("the disk failed"), AssertionError("a mistake")])
+def test_a_group_that_fails_is_closed_and_no_other(error: Exception) -> None:
     hosts = Hosts(3)
     host = hosts.hosts["b"]
     hosts.run(4)
     log = host.groups["g1"].replica.log
-
-    def fail(*_: object) -> None:
-        raise OSError("the disk failed")
-
-    with patch.object(log, "append", fail):
+    with patch.object(log, "append", side_effect=error):
         append = Append(99, 1, 0, [Batch(1, 1, 99, 0, (), b"")], 0, 0, 0, (0, 0))
         host.groups["g1"].replica.commit = 0
         log.cut(1)
         effects = host.receive(Envelope("a", 1, [("g1", append), ("g2", Nudge(0))]), hosts.now)
-    assert [each for each in effects if isinstance(each, Failed)] == [
-        Failed("g1", "the disk failed")
-    ]
+    assert [each for each in effects if isinstance(each, Failed)] == [Failed("g1", error)]
     assert set(host.groups) == {"g0", "g2"}
     assert "g1" not in host.awake
 

@@ -24,7 +24,6 @@ class Opened:
     group: Group | None = None
     #: The voters that it is to have, if this node leads it.
     wanted: tuple[str, ...] = ()
-    failure: str = ""
 
 
 def recover(
@@ -33,29 +32,33 @@ def recover(
     names: Sequence[str],
     system: Sequence[str],
     do: Callable[..., Any],
+    failed: Mapping[str, str],
 ) -> dict[str, str]:
     """Has groups without a leader go on with this node's replica alone, those of no stream (`system`) if it counts.
 
-    Returns why not, by group. `own`: this node's name in groups. `do`: lets a group do something.
+    Returns why not, by group. `own`: this node's name in groups. `do`: lets a group do something. `failed`: what went
+    wrong with groups.
     """
     wrong = {}
     for name in [*system, *names]:
         found = opened.get(name)
         group = None if found is None else found.group
         if found is None or group is None:
-            failure = "" if found is None else found.failure
-            wrong[name] = failure or "this node has no replica of it"
+            wrong[name] = failed.get(name, "this node has no replica of it")
             continue
         if name in system and own not in group.replica.members.voters:
             continue
         why = do(group, group.recover, time.monotonic())
         if why != "":
-            wrong[name] = why or found.failure
+            wrong[name] = why or failed[name]
     return wrong
 
 
 def give_up(
-    opened: Mapping[str, Opened], names: Sequence[str], do: Callable[..., Any]
+    opened: Mapping[str, Opened],
+    names: Sequence[str],
+    do: Callable[..., Any],
+    failed: Mapping[str, str],
 ) -> dict[str, str]:
     """Has groups give up what is damaged here and nobody has; those that are in need of it.
 
@@ -69,5 +72,5 @@ def give_up(
         if not each.group.replica.log.damage:
             continue
         why = do(each.group, each.group.give_up, time.monotonic())
-        found[name] = each.failure if why is False else why
+        found[name] = failed[name] if why is False else why
     return found

@@ -16,6 +16,8 @@ log = logging.getLogger("vmq.cluster")
 
 #: How many ranges of offsets are named of a partition.
 _MOST_RANGES: Final = 10
+#: How many groups are named that fail.
+_MOST_FAILED: Final = 10
 
 #: Stream and number of a partition.
 Key = tuple[str, int]
@@ -277,8 +279,13 @@ class Places:
         ):
             yield Family(name, "gauge", text, (Sample((), found[what]),))
 
-    def problems(self, meta_leader: str | None) -> Iterator[str]:
-        """What replicated streams cannot do now, as this node sees it; `meta_leader`: as the service knows it."""
+    def problems(self, meta_leader: str | None, failed: Mapping[str, str]) -> Iterator[str]:
+        """What replicated streams cannot do now, as this node sees it.
+
+        Args:
+            meta_leader: as the service knows it.
+            failed: groups of which something went wrong here, and what.
+        """
         if meta_leader == "":
             yield "the meta group has no leader: copies of streams are not made, and none moves"
         leaderless = self._numbers_of(self._leaderless)
@@ -304,6 +311,10 @@ class Places:
             if ranges := self._unaccepted(group):
                 yield self._loss(group, _joined(ranges))
         yield from self._damaged()
+        for group in list(failed)[:_MOST_FAILED]:
+            yield f"{self._what(group)}: this node's copy fails, and is tried again: {failed[group]}"
+        if (more := len(failed) - _MOST_FAILED) > 0:
+            yield f"{more} more copies of this node fail"
 
     def _damaged(self) -> Iterator[str]:
         """What this node leads, and is damaged here: it keeps others from having copies."""

@@ -491,7 +491,7 @@ class GroupService:
         """What replicated streams cannot do now, as this node sees it."""
         if self.thread.failure:
             yield f"this node takes no part in replicated streams: {self.thread.failure}"
-        yield from self.places.problems(self.meta_leader())
+        yield from self.places.problems(self.meta_leader(), self.thread.failed.copy())
         yield from self.roads.problems()
 
     def families(self) -> Iterator[Family]:

@@ -22,7 +22,6 @@ from vmq.clustering.raft.outside import Outside
 from vmq.clustering.raft.produce import ELSEWHERE, Take
 from vmq.clustering.raft.taking import Taker
 from vmq.clustering.raft.upkeep import LOOK, LookTimes, follow, lead, rest
-from vmq.streams.log.frame import BadFrameError
 from vmq.streams.log.keys import Keys
 from vmq.streams.replica.log import ReplicaLog
 from vmq.streams.replica.partition import ReplicaPartition
@@ -84,6 +83,8 @@ class GroupThread:
         options = RaftOptions() if options is None else options
         self.host = Host(self.name, self._ballots.boot, options, Random())
         self.opened: dict[str, Opened] = {}
+        #: Groups of which something went wrong lately, and what.
+        self.failed: dict[str, str] = {}
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._takes: dict[str, list[Take]] = {}
         #: What the machine asked for in this pass.
@@ -195,20 +196,24 @@ class GroupThread:
     def _append(self, name: str, takes: list[Take], now: float) -> None:
         opened = self.opened.get(name)
         if opened is not None and opened.group is not None and opened.keys is not None:
-            self._taking.append(opened.group, opened.keys, takes, now)
-        else:
-            for take in takes:
-                take.answer(ELSEWHERE)
+            taking = (opened.group, opened.keys, takes, now)
+            if self._guard(name, self._taking.append, *taking) is not False:
+                return
+        for take in takes:
+            take.answer(ELSEWHERE)
+
+    def _guard(self, name: str, what: Callable[..., Any], *about: Any) -> Any:
+        """Does something for a group; whatever goes wrong in it, it alone is closed. Returns False then."""
+        try:
+            return what(*about)
+        except Exception as error:  # noqa: BLE001 - a mistake in one group stops no other; `_fail` tells it
+            self.host.close(name)
+            self._fail(name, error)
+            return False
 
     def _do(self, group: Group, what: Callable[..., Any], *about: Any) -> Any:
-        """Lets a group do something; if its disk fails, it alone is closed. Returns False then."""
-        try:
-            done = what(*about)
-        except OSError as error:
-            name = group.replica.group
-            self.host.close(name)
-            self._fail(name, str(error))
-            return False
+        """Lets a group do something, and takes what follows from it."""
+        done = self._guard(group.replica.group, what, *about)
         self._effects += self.host.finish(group)
         return done
 
@@ -218,7 +223,7 @@ class GroupThread:
             self._save(ballots)
             for name in ballots.keys() & self.opened.keys():
                 if (kept := self.opened[name].partition.log) is not None:
-                    kept.mark.clear()
+                    self._guard(name, kept.mark.clear)
         for effect in effects:
             match effect:
                 case Send():
@@ -226,16 +231,17 @@ class GroupThread:
                 case Answered():
                     self._taking.answered(effect)
                 case Committed():
-                    self._outside.on_committed(effect.group, effect.end)
+                    self._guard(effect.group, self._outside.on_committed, effect.group, effect.end)
                 case Led():
                     self._looks.set(effect.group, now + LOOK)
-                    self._outside.on_led(effect.group, effect.leader, effect.term)
+                    about = (effect.group, effect.leader, effect.term)
+                    self._guard(effect.group, self._outside.on_led, *about)
                 case Uncertain():
                     self._outside.on_uncertain(
                         effect.group, effect.first, effect.end, effect.given_up
                     )
                 case Failed():
-                    self._fail(effect.group, effect.reason)
+                    self._fail(effect.group, effect.error)
                 case Save() | Removed():
                     pass
 
@@ -269,12 +275,7 @@ class GroupThread:
             if each is not None and each.is_unsynced
         ]
         for name, sync in syncs:
-            try:
-                sync.result()
-            except OSError as error:
-                self.host.close(name)
-                self._fail(name, str(error))
-            else:
+            if self._guard(name, sync.result) is not False:
                 self._effects += self.host.on_safe(name, now)
         self._effects += self.host.finish()
 
@@ -295,42 +296,39 @@ class GroupThread:
             partition.on_close = lambda: self._close_from_outside(name)
             partition.call = lambda what, *about: self.post(what, *about).result(_ANSWER)
             self._looks.set(name, time.monotonic() + LOOK)
-            self._try_open(name)
+            self._guard(name, self._try_open, name)
 
     def _try_open(self, name: str) -> None:
         opened = self.opened[name]
-        partition = opened.partition
-        try:
-            found = partition.open()
-            ballot = self._ballots.known.get(name)
-            is_first = self.name in opened.first and ballot is None
-            if is_first and not found.is_begun:
-                state = genesis(Members(opened.first))
-                found.append([Batch(found.end, 1, 0, STATE, (), state)])
-                found.sync()
-                if opened.first[0] == self.name:
-                    wait = _FIRST if len(opened.first) > 1 else 0.0
-                    self._preferred.append((time.monotonic() + wait, name))
-            self._life += 1
-            forgot = found.forgot or (ballot is not None and not found.end)
-            now = time.monotonic()
-            opened.group = self.host.open(
-                name, found, ballot or Ballot(), self._life, now, forgot=forgot
-            )
-            opened.failure = ""
-        except OSError as error:
-            self._fail(name, str(error))
-        else:
-            self._find_damage(name)  # that was met while it was closed
+        found = opened.partition.open()
+        ballot = self._ballots.known.get(name)
+        is_first = self.name in opened.first and ballot is None
+        if is_first and not found.is_begun:
+            state = genesis(Members(opened.first))
+            found.append([Batch(found.end, 1, 0, STATE, (), state)])
+            found.sync()
+            if opened.first[0] == self.name:
+                wait = _FIRST if len(opened.first) > 1 else 0.0
+                self._preferred.append((time.monotonic() + wait, name))
+        self._life += 1
+        forgot = found.forgot or (ballot is not None and not found.end)
+        now = time.monotonic()
+        opened.group = self.host.open(
+            name, found, ballot or Ballot(), self._life, now, forgot=forgot
+        )
+        self._find_damage(name)  # that was met while it was closed
 
-    def _fail(self, name: str, reason: str) -> None:
-        """The log of a group cannot be used; it is tried again."""
+    def _fail(self, name: str, error: Exception) -> None:
+        """Something went wrong in a group, which is closed by now; it is tried again."""
         self._taking.fail(name)
         if (opened := self.opened.get(name)) is None:
             return
-        if opened.failure != reason:
-            log.error("group=%s: its log fails: %s", name, reason)
-        opened.failure = reason
+        is_disk = isinstance(error, OSError)
+        reason = str(error) if is_disk else repr(error)
+        if self.failed.get(name) != reason:
+            trace = None if is_disk else error
+            log.error("group=%s node=%s: it fails: %s", name, self.name, reason, exc_info=trace)
+        self.failed[name] = reason
         opened.group = None
         self._looks.set(name, time.monotonic() + LOOK)
         try:
@@ -341,6 +339,7 @@ class GroupThread:
     def close(self, name: str, *, erase: bool = False) -> None:
         """This node has no replica of the group any more; `erase`: nor its files."""
         self.host.close(name)
+        self.failed.pop(name, None)
         opened = self.opened.pop(name, None)
         if opened is None:
             return
@@ -385,7 +384,7 @@ class GroupThread:
     def _receive(self, peer: str, raw: bytes) -> None:
         try:
             envelope = checked(peer, decode(raw))
-        except (MalformedError, BadFrameError) as error:
+        except MalformedError as error:
             log.warning("what %s says of groups is passed over: %s", peer, error)
             return
         for name, message in envelope.items:
@@ -410,14 +409,16 @@ class GroupThread:
                 self._do(opened.group, opened.group.receive, "", Campaign(0), now)
         for name in self._looks.due(now):
             if (opened := self.opened.get(name)) is not None:
-                self._look(name, opened, now)
-                self._looks.set(name, now + rest(opened.partition, opened.group))
+                self._guard(name, self._look, name, opened, now)
+                pause = LOOK if name in self.failed else rest(opened.partition, opened.group)
+                self._looks.set(name, now + pause)
 
     def _look(self, name: str, opened: Opened, now: float) -> None:
         group = opened.group
         if group is None or opened.partition.log is None:
             self._try_open(name)
             return
+        self.failed.pop(name, None)  # what is open since the last look is well
         follow(opened.partition, group)
         if self._gives_away:
             self._do(group, group.transfer, "", now)
@@ -452,11 +453,11 @@ class GroupThread:
 
         Returns why not, by group.
         """
-        return groups_of_node.recover(self.opened, self.name, names, system, self._do)
+        return groups_of_node.recover(self.opened, self.name, names, system, self._do, self.failed)
 
     def give_up(self, names: list[str]) -> dict[str, str]:
         """Gives up what is damaged here and nobody has, of groups that this node leads; returns why not yet."""
-        return groups_of_node.give_up(self.opened, names, self._do)
+        return groups_of_node.give_up(self.opened, names, self._do, self.failed)
 
     def _aim(self, opened: Opened, now: float) -> None:
         group, wanted = opened.group, opened.wanted

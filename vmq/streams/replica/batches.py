@@ -21,6 +21,7 @@ from vmq.streams.log.segment import Header
 from vmq.streams.log.small import FewRows
 from vmq_cluster.raft.dots import DOTTED
 from vmq_cluster.raft.messages import ROWS, Batch, Mark
+from vmq_cluster.raft.state import check_control
 
 _TOLD: Final = msgspec.msgpack.Decoder(tuple[int, int, tuple[Mark, ...], bytes])
 _ENCODER: Final = msgspec.msgpack.Encoder()
@@ -134,12 +135,12 @@ def check_batches(batches: Iterable[Batch]) -> None:
     """Looks whether batches of another node are what they say.
 
     Raises:
-        BadFrameError: one is not.
+        BadFrameError: one of rows is not.
+        MalformedError: a control batch is not.
     """
     for batch in batches:
         if batch.kind != ROWS:
-            if batch.span != 1:
-                raise BadFrameError(f"a batch of kind {batch.kind} that spans {batch.span}")
+            check_control(batch)
             continue
         view = memoryview(batch.body)
         frame = parse(view, 0)

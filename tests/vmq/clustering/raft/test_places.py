@@ -114,7 +114,7 @@ def test_all_ranges_that_may_be_lost_are_named_and_of_many_the_first_as_one() ->
     assert places.leads_beside(place.group) == ""
 
     def told() -> list[str]:
-        return [each for each in places.problems(None) if "may be lost" in each]
+        return [each for each in places.problems(None, {}) if "may be lost" in each]
 
     assert len(told()) == 1
     assert "stream 's', partition 0: offsets 7 to 9, 50 to 70 may be lost" in told()[0]
@@ -136,8 +136,12 @@ def test_what_is_without_a_leader_is_told_with_the_nodes_that_it_takes() -> None
     places.put({("s", 0): place})
     assert any(
         "partition 0 without a leader" in each and "cannot be reached: b" in each
-        for each in places.problems(None)
+        for each in places.problems(None, {})
     )
+    failed = dict.fromkeys([place.group, *map(str, range(11))], "the disk failed")
+    told = list(places.problems(None, failed))[-11:]
+    assert "stream 's', partition 0: this node's copy fails" in told[0]
+    assert told[-1] == "2 more copies of this node fail"
     places.up = frozenset("b")
     places.lead(place.group, "b@1")
     assert places.leads_beside(place.group) == "b"

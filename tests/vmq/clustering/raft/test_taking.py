@@ -66,7 +66,7 @@ def test_what_could_not_be_synced_is_not_acknowledged(tmp_path: Path, early: boo
     ):
         node.hand_in(node.take("x", [b"1"], early=early))
         reach(lambda: bool(node.answers))
-        assert node.thread.opened["g"].failure == "the disk failed"
+        assert node.thread.failed["g"] == "the disk failed"
     node.thread.stop()
     assert {*node.answers} == {("x", ELSEWHERE)}
 

@@ -10,7 +10,17 @@ import pytest
 from tests.vmq.streams.replica.support import Leader, partition_in
 from vmq.streams.log.frame import BadFrameError, check, parse
 from vmq.streams.replica.batches import batch_of, check_batches
-from vmq_cluster.raft.messages import Batch
+from vmq_cluster.errors import MalformedError
+from vmq_cluster.raft.messages import (
+    BLANK,
+    COMPACT,
+    HOLE,
+    MEMBERS,
+    RETIRED,
+    STATE,
+    UNCLEAN,
+    Batch,
+)
 
 
 def some(folder: Path) -> tuple[list[Batch], list[bytes]]:
@@ -51,6 +61,15 @@ def test_no_flipped_bit_of_a_peer_passes(tmp_path: Path) -> None:
         body[random.randrange(len(body))] ^= 1 << random.randrange(8)
         with pytest.raises(BadFrameError):
             check_batches([msgspec.structs.replace(rows, body=bytes(body))])
+
+
+def test_a_control_batch_of_a_peer_can_be_taken_into_the_logs_state(tmp_path: Path) -> None:
+    batches, _ = some(tmp_path)
+    for kind in (MEMBERS, STATE, UNCLEAN, RETIRED, COMPACT, HOLE, BLANK):
+        with pytest.raises(MalformedError):
+            check_batches([msgspec.structs.replace(batches[0], kind=kind, body=b"\x93")])
+    with pytest.raises(MalformedError):
+        check_batches([msgspec.structs.replace(batches[0], span=2)])
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,97 @@
+"""What goes wrong in one group of a node stops no other."""
+
+import time
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock, patch
+
+import pytest
+
+from tests.support.present import present
+from tests.support.until import reach
+from tests.vmq.streams.replica.support import partition_in
+from tests.vmq.streams.support import options
+from vmq.clustering.raft.envelopes import checked
+from vmq.clustering.raft.produce import DONE, ELSEWHERE, Take
+from vmq.clustering.raft.thread import GroupThread
+from vmq.streams.log.gathering import Gathering
+from vmq.streams.log.keys import Keys
+from vmq.streams.replica.log import ReplicaLog
+from vmq_cluster.raft.effects import Save
+from vmq_cluster.raft.messages import MEMBERS, Append, Batch, Envelope, Mark, Nudge
+
+
+class Node:
+    """One that leads two groups, `g` and `h`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.outside = Mock()
+        self.thread = thread = GroupThread(folder / "groups", "a", self.outside)
+        thread.start()
+        for name in "gh":
+            partition = partition_in(folder / name, durability="fsync")
+            thread.post(thread.open, name, partition, Keys(options()), (thread.name,)).result(10)
+        reach(lambda: self.leads("g") and self.leads("h"))
+
+    @property
+    def log(self) -> ReplicaLog:
+        return present(self.thread.opened["g"].partition.log)
+
+    def leads(self, name: str) -> bool:
+        group = self.thread.opened[name].group
+        return group is not None and group.leading is not None and group.leading.is_established
+
+    def hand_in(self, name: str, store: str) -> int:
+        """Has a group take a row; returns the answer."""
+        found: list[int] = []
+        rows = Gathering()
+        rows.add_run(b"t", [b"1"], 1, "c", 0)
+        self.thread.take(Take(name, Mark(store, "b", 0, 1), rows, 100, False, found.append))
+        reach(lambda: found)
+        return found[0]
+
+    def look(self) -> None:
+        """Has the first group looked at soon."""
+        self.thread.post(self.thread._looks.set, "g", 0.0)
+
+    def save(self) -> None:
+        """Has its ballot written."""
+        ballot = present(self.thread.opened["g"].group).replica.ballot
+        self.thread.post(self.thread._carry_out, [Save("g", ballot)], time.monotonic())
+
+
+def mistaken(node: Node, what: str) -> Any:
+    """A mistake in something that is done for the first group."""
+    places: dict[str, tuple[object, str]] = {
+        "take": (node.thread._taking, "append"),
+        "sync": (node.log, "sync"),
+        "save": (node.log.mark, "clear"),
+        "look": (node.thread.opened["g"].partition, "retained_from"),
+        "tell": (node.outside, "on_committed"),
+    }
+    return patch.object(*places[what], side_effect=ZeroDivisionError("a mistake"))
+
+
+@pytest.mark.parametrize("what", ["take", "sync", "save", "look", "tell"])
+def test_a_mistake_closes_its_group_for_a_while_and_no_other(tmp_path: Path, what: str) -> None:
+    node = Node(tmp_path)
+    with mistaken(node, what):
+        if what in ("look", "save"):
+            getattr(node, what)()
+        else:
+            assert node.hand_in("g", "x") in (DONE, ELSEWHERE)
+        reach(lambda: node.thread.failed == {"g": "ZeroDivisionError('a mistake')"})
+    assert node.hand_in("h", "y") == DONE
+    node.look()
+    reach(lambda: node.leads("g"))
+    assert node.hand_in("g", "z") == DONE
+    node.look()
+    reach(lambda: not node.thread.failed)
+    assert not node.thread.failure
+    node.thread.stop()
+
+
+def test_what_a_peer_says_of_one_group_costs_no_other() -> None:
+    bad = Append(1, 0, 0, [Batch(0, 1, 1, MEMBERS, (), b"?")], 0, 0, 0, (0, 0))
+    said = Envelope("b@1", 1, [("g", bad), ("h", Nudge(1))])
+    assert [name for name, _ in checked("b", said).items] == ["h"]
