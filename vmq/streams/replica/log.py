@@ -21,11 +21,11 @@ from vmq.streams.log.frame import BadFrameError
 from vmq.streams.log.index import Index
 from vmq.streams.log.partition import CHECKPOINT, Partition
 from vmq.streams.log.segment import SUFFIX, Sealed, index_path, sealed_of
+from vmq.streams.replica import opening
 from vmq.streams.replica.aside import Digests, FilesAside
 from vmq.streams.replica.batches import Codec
 from vmq.streams.replica.copy import PartitionCopy
 from vmq.streams.replica.damage import DamagedRanges
-from vmq.streams.replica.opening import CLEAN, CommitFile, ForgottenMark, forgets, load, read_commit
 from vmq.streams.replica.segment import LooseSegment
 from vmq.streams.tidying.compaction import NOTE as COMPACTION_NOTE
 from vmq.streams.tidying.compaction import CompactionNote, write_note
@@ -62,20 +62,20 @@ class ReplicaLog:
         for leftover in folder.glob("*.tmp"):
             leftover.unlink(missing_ok=True)
         noted = checkpoints.read(folder / CHECKPOINT)
-        committed = read_commit(folder / COMMIT)
+        committed = opening.read_commit(folder / COMMIT)
         paths = sorted(folder.glob("*" + SUFFIX))
-        loaded = load(paths, header, noted, committed, LOOSE)
+        loaded = opening.load(paths, header, noted, committed, LOOSE)
         self.base, self.old, self.segments = loaded.base, loaded.old, loaded.segments
         partition.flaws.update(loaded.flaws)
         self._damaged = DamagedRanges(folder, header, partition.flaws, loaded.damage)
         self.gap = self._damaged.gap
-        lost = bool(paths) and forgets(loaded, folder, partition.options.durability, noted)
-        self.mark = ForgottenMark(folder, lost)
+        lost = bool(paths) and opening.forgets(loaded, folder, partition.options.durability, noted)
+        self.mark = opening.ForgottenMark(folder, lost)
         self.forgot = self.mark.is_set  # it may lack something that was safe
         self._drop_files(paths)
-        (folder / CLEAN).unlink(missing_ok=True)
+        opening.begin_unclean(folder)
         self._checkpoint = CheckpointFile(folder / CHECKPOINT)
-        self._commit = CommitFile(folder / COMMIT)
+        self._commit = opening.CommitFile(folder / COMMIT)
         self.sync()
         self.committed = max(self.first, min(committed, self.end))
         self._retire()
@@ -119,7 +119,7 @@ class ReplicaLog:
         try:
             if clean:
                 self.sync()
-                (self._folder / CLEAN).touch()
+                (self._folder / opening.CLEAN).touch()
         finally:
             for segment in self.segments:
                 segment.close()

@@ -150,6 +150,14 @@ def forgets(
     return may and not (folder / CLEAN).exists()
 
 
+def begin_unclean(folder: Path) -> None:
+    """From here on the log has no orderly end, also after a power failure. Raises `OSError`."""
+    mark = folder / CLEAN
+    if mark.exists():
+        mark.unlink()
+        sync_folder(folder)  # else the mark may come back, without what was written since
+
+
 class ForgottenMark:
     """That a log may have forgotten something, in a file, until the node's ballots say that it abstains.
 

@@ -345,6 +345,21 @@ def test_who_lost_the_note_of_its_boot_may_have_forgotten(tmp_path: Path) -> Non
     partition.shut()
 
 
+def test_no_power_failure_brings_back_the_mark_of_an_orderly_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partition, _ = filled(tmp_path, durability="os")
+    synced: list[bool] = []
+    monkeypatch.setattr(
+        opening, "sync_folder", lambda folder: synced.append((folder / opening.CLEAN).exists())
+    )
+    for clean in (True, False):
+        partition.shut(clean=clean)
+        partition.open()
+        assert synced == [False], "once a start, and only where it ended in order"
+    partition.shut()
+
+
 def test_what_a_log_begins_with_is_on_the_disk_whatever_was_promised(tmp_path: Path) -> None:
     partition = partition_in(tmp_path, durability="memory")
     leader = Leader(partition.open())
