@@ -328,7 +328,8 @@ class Groups(Clock):
                 if effect.ballot.abstains:
                     node.forgot.discard(effect.group)
             case Send():
-                self._transmit(node, effect.peer, effect.envelope)
+                if effect.envelope.items:  # the heartbeats of links are the words of groups, too
+                    self._transmit(node, effect.peer, effect.envelope)
             case Committed():
                 self.verdict.committed(node.name, effect.group, effect.end)
             case Answered():

@@ -447,6 +447,8 @@ class Group:
             if sender not in self.replica.members.all:
                 self._send_away(sender)
             self.leading.wake(now)
+        else:
+            self.peer_down(sender, 1, now)  # if it led: its copy has failed, and it leads no more
 
     def _on_gone(self) -> None:
         if self.leading is None and not self.removed:

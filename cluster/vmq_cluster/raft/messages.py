@@ -197,7 +197,7 @@ class Campaign(Message, tag=10):
 
 
 class Nudge(Message, tag=11):
-    """Somebody doubts that the leader lives: let it speak."""
+    """Somebody doubts that the leader lives: let it speak. From the leader itself: it leads no more."""
 
 
 class Gone(Message, tag=12):

@@ -11,6 +11,9 @@ class RaftOptions:
     election_timeout: float = 1.0
     #: How often the leader of a group that is awake speaks, and sends again what nobody confirmed.
     heartbeat: float = 0.25
+    #: How often a node says that its groups live, and after how long a silence they are taken to be dead.
+    word: float = 1.0
+    silence: float = 10.0
     #: When a node is down, the replicas of its groups stand one after another, in the order of the group's members.
     stagger: float = 0.1
     #: For every so many groups that lose their leader at once, that time is as long once more: the first of each group

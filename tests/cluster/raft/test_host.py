@@ -42,7 +42,7 @@ class Hosts:
             send = waiting.pop(0)
             if send.peer not in self.hosts:
                 continue
-            self.sent += 1
+            self.sent += bool(send.envelope.items)
             answer = self.hosts[send.peer].receive(send.envelope, self.now)
             waiting += [effect for effect in answer if isinstance(effect, Send)]
 
@@ -274,6 +274,58 @@ def test_a_group_that_fails_is_closed_and_no_other(error: Exception) -> None:
     assert [each for each in effects if isinstance(each, Failed)] == [Failed("g1", error)]
     assert set(host.groups) == {"g0", "g2"}
     assert "g1" not in host.awake
+
+
+def test_whose_groups_fall_silent_leads_nothing_though_its_link_is_well() -> None:
+    hosts = Hosts(30)
+    hosts.run(6)
+    assert hosts.led()["a"] == 30
+    stuck = hosts.hosts.pop("a")
+    hosts.run(stuck.options.silence / 2)
+    assert sum(hosts.led().values()) == 0, "it may be slow"
+    hosts.run(stuck.options.silence)
+    assert sum(hosts.led().values()) == 30
+    assert not hosts.hosts["b"].is_up("a")
+    hosts.hosts["a"] = stuck
+    hosts.run(6)
+    assert sum(hosts.led().values()) == 30
+    assert [len(host.awake) for host in hosts.hosts.values()] == [0, 0, 0]
+    assert all(hosts.hosts[one].is_up(other) for one in NAMES for other in NAMES if one != other)
+
+
+def test_who_was_held_up_itself_misses_nobody_and_nor_does_it_a_node_that_never_gave_its_word() -> (
+    None
+):
+    hosts = Hosts(3)
+    hosts.run(6)
+    host = hosts.hosts["a"]
+    host.tick(hosts.now + 1000)
+    assert host.is_up("b")
+    host.peer_up("old", hosts.now)
+    host.receive(Envelope("old", 1, [("g0", Nudge(0))]), hosts.now)
+    for second in range(1000):
+        host.tick(hosts.now + 1000 + second)
+    assert host.is_up("old")
+    assert not host.is_up("b")
+
+
+def test_whose_copy_fails_says_that_it_leads_no_more() -> None:
+    hosts = Hosts(3)
+    hosts.run(6)
+    host = hosts.hosts["a"]
+    name, group = next((n, g) for n, g in host.groups.items() if g.leading is not None)
+    host.close(name)
+    for peer in "bc":
+        host.send(peer, name, Nudge(group.replica.term))
+    hosts.carry("a", host.finish())
+    hosts.run(3)
+    assert (
+        sum(
+            name in each.groups and each.groups[name].leading is not None
+            for each in hosts.hosts.values()
+        )
+        == 1
+    )
 
 
 def test_a_closed_group_is_not_here() -> None:

@@ -41,7 +41,7 @@ from vmq_cluster.raft.effects import (
 from vmq_cluster.raft.group import Group
 from vmq_cluster.raft.host import Host
 from vmq_cluster.raft.members import Members
-from vmq_cluster.raft.messages import STATE, Append, Batch, Campaign, Files, decode, encode
+from vmq_cluster.raft.messages import STATE, Append, Batch, Campaign, Files, Nudge, decode, encode
 from vmq_cluster.raft.options import RaftOptions
 from vmq_cluster.raft.state import genesis
 
@@ -149,7 +149,8 @@ class GroupThread:
         try:
             while self._pass(due):
                 now = time.monotonic()
-                tick = now + self._looks.pause(now, self.host.is_busy or bool(self._preferred))
+                pause = self._looks.pause(now, self.host.is_busy or bool(self._preferred))
+                tick = now + min(pause, self.host.options.word)
                 due = tick if now >= due else min(due, tick)  # the first group is ticked soon
         except Exception as error:
             self.failure = repr(error)
@@ -330,6 +331,12 @@ class GroupThread:
             log.error("group=%s node=%s: it fails: %s", name, self.name, reason, exc_info=trace)
         self.failed[name] = reason
         opened.group = None
+        ballot = self._ballots.known.get(name, Ballot())
+        if (
+            ballot.vote == self.name
+        ):  # who may have led it leads it no more: others do not wait for its word
+            for peer in set(ballot.members.voters) - {self.name}:
+                self.host.send(peer, name, Nudge(ballot.term))
         self._looks.set(name, time.monotonic() + LOOK)
         try:
             opened.partition.shut(clean=False)

@@ -1,6 +1,9 @@
-"""What goes wrong in one group of a node stops no other."""
+"""What goes wrong in one group of a node stops no other, and a leader that can do nothing is replaced."""
 
+import threading
 import time
+from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock, patch
@@ -13,12 +16,14 @@ from tests.vmq.streams.replica.support import partition_in
 from tests.vmq.streams.support import options
 from vmq.clustering.raft.envelopes import checked
 from vmq.clustering.raft.produce import DONE, ELSEWHERE, Take
+from vmq.clustering.raft.records import node_of
 from vmq.clustering.raft.thread import GroupThread
 from vmq.streams.log.gathering import Gathering
 from vmq.streams.log.keys import Keys
 from vmq.streams.replica.log import ReplicaLog
 from vmq_cluster.raft.effects import Save
 from vmq_cluster.raft.messages import MEMBERS, Append, Batch, Envelope, Mark, Nudge
+from vmq_cluster.raft.options import RaftOptions
 
 
 class Node:
@@ -95,3 +100,52 @@ def test_what_a_peer_says_of_one_group_costs_no_other() -> None:
     bad = Append(1, 0, 0, [Batch(0, 1, 1, MEMBERS, (), b"?")], 0, 0, 0, (0, 0))
     said = Envelope("b@1", 1, [("g", bad), ("h", Nudge(1))])
     assert [name for name, _ in checked("b", said).items] == ["h"]
+
+
+class Nodes:
+    """Three with one group."""
+
+    def __init__(self, folder: Path) -> None:
+        swift = RaftOptions(word=0.1, silence=1.0)
+        self.outsides = {name: Mock() for name in "abc"}
+        self.threads = {
+            name: GroupThread(folder / name, name, outside, swift)
+            for name, outside in self.outsides.items()
+        }
+        names = tuple(each.name for each in self.threads.values())
+        for name, thread in self.threads.items():
+            self.outsides[name].send = partial(self.send, name)
+            thread.start()
+            thread.post(thread.peers, {*names} - {thread.name})
+            partition = partition_in(folder / f"{name}-g", durability="fsync")
+            thread.post(thread.open, "g", partition, Keys(options()), names)
+
+    def send(self, sender: str, peer: str, raw: bytes) -> None:
+        self.threads[node_of(peer)].receive(sender, raw)
+
+    def leader(self) -> str:
+        """Who leads, as most know."""
+        groups = [each.opened["g"].group for each in self.threads.values() if "g" in each.opened]
+        known = Counter(node_of(group.replica.leader) for group in groups if group is not None)
+        name, count = known.most_common(1)[0] if known else ("", 0)
+        return name if count > 1 else ""
+
+    def is_quiet(self) -> bool:
+        return bool(self.leader()) and not any(each.host.awake for each in self.threads.values())
+
+
+@pytest.mark.parametrize("what", ["disk", "thread"])
+def test_a_quiet_leader_whose_disk_or_thread_stops_is_replaced(tmp_path: Path, what: str) -> None:
+    nodes = Nodes(tmp_path)
+    reach(nodes.is_quiet)
+    old = nodes.leader()
+    thread = nodes.threads[old]
+    partition = thread.opened["g"].partition
+    may_go_on = threading.Event()
+    with patch.object(partition, "open", side_effect=OSError("the disk failed")):
+        stop = may_go_on.wait if what == "thread" else partition.open
+        thread.post(thread._guard, "g", stop)
+        reach(lambda: nodes.leader() not in ("", old))
+    may_go_on.set()
+    for each in nodes.threads.values():
+        each.stop()
