@@ -70,3 +70,5 @@ class Produced(NodeMessage, frozen=True, tag=92):
     question: _Question
     status: Annotated[int, Meta(ge=0, le=3)]
     leader: Annotated[str, Meta(max_length=255)] = ""
+    #: How many of the rows are none of a stream, where others of them are safe.
+    left_out: Annotated[int, Meta(ge=0, le=MAX_ROWS)] = 0

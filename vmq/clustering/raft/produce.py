@@ -11,7 +11,7 @@ from vmq_cluster.raft.messages import Mark
 from vmq_cluster.raft.state import GAP, Producers
 
 #: What a producer is answered: its rows are as safe as was asked; this node does not lead; rows before them are
-#: missing; they are no rows of a stream.
+#: missing; they are no rows of a stream, and above that, so many of them are none: the others are safe.
 DONE: Final = 0
 ELSEWHERE: Final = 1
 MISSING: Final = 2
@@ -29,6 +29,12 @@ class Take:
     #: It is enough that the leader has them.
     early: bool
     answer: Callable[[int], None]
+    #: How many of them were left out, for Arrow refuses them.
+    left_out: int = 0
+
+    def answer_done(self) -> None:
+        """Its rows are as safe as was asked."""
+        self.answer(REFUSED + self.left_out if self.left_out else DONE)
 
 
 @dataclass(slots=True)

@@ -325,7 +325,7 @@ class Producer:
         boot, attempt, is_first = sent.mark.boot, self._attempt, sent is self._waiting[0]
 
         def answer(status: int, _leader: str) -> None:
-            is_news = attempt == self._attempt or status in (DONE, REFUSED)
+            is_news = attempt == self._attempt or status == DONE or status >= REFUSED
             if boot == sent.mark.boot and is_news and not self.is_closed:
                 self._on_answer(sent, status, is_first)
 
@@ -375,8 +375,8 @@ class Producer:
         if status == DONE:
             sent.is_done = True
             self._release()
-        elif status == REFUSED:
-            self._on_loss(sent.mark.count)
+        elif status >= REFUSED:
+            self._on_loss(status - REFUSED or sent.mark.count)
             sent.rows = Gathering()
             sent.is_done = True
             self._release()

@@ -14,7 +14,7 @@ from vmq.clustering.raft.appender import ReplicatedAppender
 from vmq.clustering.raft.dotted import DottedProducer, DottedRow
 from vmq.clustering.raft.kept import KeptMessages, gathering_of, produce, size_of
 from vmq.clustering.raft.places import Key, Places
-from vmq.clustering.raft.produce import ELSEWHERE, Take
+from vmq.clustering.raft.produce import ELSEWHERE, REFUSED, Take
 from vmq.clustering.raft.producer import Producer, Sent
 from vmq.clustering.raft.records import node_of
 from vmq.core.output import Output
@@ -324,7 +324,7 @@ class Roads:
         """What became of rows that were handed in."""
         answer = self._questions.pop(message.question, None)
         if answer is not None:
-            answer(message.status, message.leader)
+            answer(message.status + message.left_out, message.leader)
 
     def on_produce(self, peer: str, message: Produce) -> None:
         """A node hands in rows of its own."""
@@ -335,7 +335,9 @@ class Roads:
 
         def answer(status: int) -> None:
             leader = self._places.leaders.get(message.group, "") if status == ELSEWHERE else ""
-            self._outboxes.send_quick(peer, Produced(message.question, status, leader))
+            left_out = max(0, status - REFUSED)
+            produced = Produced(message.question, status - left_out, leader, left_out)
+            self._outboxes.send_quick(peer, produced)
 
         self._take(message.group, mark, rows, size_of(rows), message.early, answer)
 

@@ -1,15 +1,21 @@
 """Rows of producers into the logs of the groups that a node leads, and the answers that they get. In the thread."""
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from vmq.clustering.raft.produce import DONE, ELSEWHERE, MISSING, REFUSED, Made, Take, arrange
+import pyarrow as pa
+
+from vmq.clustering.raft.produce import ELSEWHERE, MISSING, REFUSED, Made, Take, arrange
+from vmq.streams.log.gathering import REFUSALS, Gathering
 from vmq.streams.log.keys import Keys
 from vmq.streams.log.small import FewRows
 from vmq_cluster.raft.effects import Answered
 from vmq_cluster.raft.group import Group
 from vmq_cluster.raft.messages import Mark
 from vmq_cluster.raft.state import GAP
+
+log = logging.getLogger("vmq.cluster")
 
 
 class Taker:
@@ -41,16 +47,17 @@ class Taker:
             self._ask(group, take, now)
 
     def _append_batch(self, group: Group, keys: Keys, made: Made, now: float) -> None:
-        few = FewRows.of(made.rows, keys)
-        rows, left_out = made.rows.rows(keys) if few is None else (few, 0)
-        if not left_out:
-            self._wait_for(group, made.all_marks(), [rows], made.takes, now)
-        elif len(made.takes) == 1:
-            made.takes[0].answer(REFUSED)
-        else:
+        rows, left_out = _encoded(made.rows, keys)
+        if left_out and len(made.takes) > 1:
             # One of them has rows that Arrow refuses: what the others handed in is none the worse for it.
             for take in made.takes:
                 self.append(group, keys, [take], now)
+        elif rows is None:
+            made.takes[0].answer(REFUSED)
+        else:
+            # The marks count what is left out, too: nothing is missing before what comes next.
+            made.takes[0].left_out = left_out
+            self._wait_for(group, made.all_marks(), [rows], made.takes, now)
 
     def _wait_for(
         self,
@@ -64,7 +71,7 @@ class Taker:
 
         def answer(answered: Answered) -> None:
             for take in late:
-                take.answer(DONE if answered.done else ELSEWHERE)
+                take.answer_done() if answered.done else take.answer(ELSEWHERE)
 
         ticket = self._new_ticket(answer) if late else 0
         if not self._do(group, group.append, marks, rows, ticket, now):
@@ -104,9 +111,20 @@ class Taker:
         early, self._early = self._early, {}
         for takes in early.values():
             for take in takes:
-                take.answer(DONE)
+                take.answer_done()
 
     def fail(self, name: str) -> None:
         """The log of a group failed: nobody knows what of it is on the disk, so it is handed in again."""
         for take in self._early.pop(name, ()):
             take.answer(ELSEWHERE)
+
+
+def _encoded(rows: Gathering, keys: Keys) -> tuple[pa.RecordBatch | FewRows | None, int]:
+    """Rows as they are written, without those that Arrow refuses, and how many these are; None: all of them."""
+    try:
+        few = FewRows.of(rows, keys)
+        found, left_out = rows.rows(keys) if few is None else (few, 0)
+    except REFUSALS as error:
+        log.error("%d messages are refused by a stream: %s", len(rows.topics), error)
+        return None, len(rows.topics)
+    return (found if found.num_rows else None), left_out

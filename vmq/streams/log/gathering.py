@@ -19,6 +19,9 @@ log = logging.getLogger("vmq.streams")
 
 Headers = list[tuple[str, str]]
 
+#: What Arrow, or what makes its columns, raises at rows that are none of a stream.
+REFUSALS: Final = (pa.ArrowException, ValueError, TypeError, OverflowError, AttributeError)
+
 _RETAIN: Final = 4
 _QOS: Final = pa.scalar(3, pa.uint8())
 _RETAIN_FLAG: Final = pa.scalar(_RETAIN, pa.uint8())
@@ -105,7 +108,7 @@ class Gathering:
         """
         try:
             return self._rows(keys), 0
-        except (pa.ArrowException, UnicodeError, TypeError, OverflowError) as error:
+        except REFUSALS as error:
             good = [number for number in range(len(self.topics)) if self._is_good(number)]
             left_out = len(self.topics) - len(good)
             if not left_out:
@@ -147,13 +150,13 @@ class Gathering:
         def fits(make: Callable[[], object]) -> bool:
             try:
                 make()
-            except (pa.ArrowException, UnicodeError, TypeError, OverflowError, ValueError):
+            except REFUSALS:
                 return False
             return True
 
         return (
-            fits(self.topics[number].decode)
-            and fits(self.clients[number].encode)
+            fits(lambda: pa.array([self.topics[number]], pa.binary()).cast(pa.string()))
+            and fits(lambda: pa.array([self.clients[number]], pa.string()))
             and fits(lambda: pa.array([self.payloads[number]], pa.binary()))
             and fits(lambda: self.chosen([number])._header_column(1))
         )

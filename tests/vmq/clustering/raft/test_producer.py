@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from tests.simulator.seeds import each_seed
 from vmq.clustering.delivery.backlog import Backlog
 from vmq.clustering.messages.raft import MAX_ROWS
-from vmq.clustering.raft.produce import DONE, ELSEWHERE, MISSING
+from vmq.clustering.raft.produce import DONE, ELSEWHERE, MISSING, REFUSED
 from vmq.clustering.raft.producer import BATCH_BYTES, LIMIT, PAUSE, Producer, Sent
 from vmq.core.output import Output
 from vmq.streams.log.gathering import Gathering
@@ -113,6 +114,18 @@ def test_every_message_is_there_once_in_order() -> None:
             assert producer.safe.reached == producer.taken == 200
             assert road.rows == [b"%d" % number for number in range(200)]
             assert producer.size == 0
+
+
+@pytest.mark.parametrize(("left_out", "lost"), [(0, 3), (1, 1)])
+def test_what_a_leader_leaves_out_is_counted(road: Road, left_out: int, lost: int) -> None:
+    told: list[int] = []
+    producer = Producer("g", "quorum", road, told.append)
+    for number in range(3):
+        put(producer, b"%d" % number)
+    with patch.object(road, "_arrive", lambda *asked: asked[3](REFUSED + left_out, "")):
+        road.run(road.time + 1)
+    assert told == [lost]
+    assert producer.safe.reached == 3
 
 
 @pytest.mark.parametrize("batches", [1, 2, 3, 4])

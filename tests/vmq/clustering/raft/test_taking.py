@@ -2,6 +2,7 @@
 
 import threading
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock, patch
 
 import pytest
@@ -78,5 +79,23 @@ def test_a_row_that_arrow_refuses_costs_no_other_producer_a_row(tmp_path: Path) 
     node.hand_in(node.take("x", [b"1", b"2"]), bad, node.take("z", [b"3"]))
     reach(lambda: len(node.answers) == 3)
     assert sorted(node.answers) == [("x", DONE), ("y", REFUSED), ("z", DONE)]
+    assert payloads(node.partition) == [b"1", b"2", b"3"]
+    node.thread.stop()
+
+
+@pytest.mark.parametrize("early", [True, False])
+@pytest.mark.parametrize("headers", [[("\ud800", "")], [("a", "b", "c")]])
+def test_a_row_that_arrow_refuses_costs_its_own_producer_no_other_row(
+    tmp_path: Path, headers: list[Any], early: bool
+) -> None:
+    node = Node(tmp_path, "os")
+    bad = node.take("x", [b"1", b"bad", b"2"], early=early)
+    bad.rows.headers[1] = headers
+    node.hand_in(bad)
+    behind = node.take("x", [b"3"])
+    behind.mark = Mark("x", "b", 3, 1)
+    node.hand_in(behind)
+    reach(lambda: len(node.answers) == 2)
+    assert sorted(node.answers) == [("x", DONE), ("x", REFUSED + 1)]
     assert payloads(node.partition) == [b"1", b"2", b"3"]
     node.thread.stop()
