@@ -240,8 +240,10 @@ class Replica:
     def yield_to(self, unclean: tuple[int, int]) -> None:
         """After an unclean election elsewhere, what was committed here behind its beginning counts no more."""
         offset, term = unclean
-        if term > self.state.last_unclean[1]:
-            self.commit = min(self.commit, offset)
+        if term > self.state.last_unclean[1] and self.commit > offset:
+            # Whoever was elected, by an operator's word perhaps, may not know that so much was committed.
+            self.outlet.emit(Uncertain(self.group, offset, self.commit))
+            self.commit = offset
 
     def trim(self, first: int) -> None:
         """The leader keeps the log from this offset on; never is anything deleted that is not committed."""

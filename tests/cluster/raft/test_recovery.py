@@ -5,7 +5,7 @@ import pytest
 from tests.simulator.groups import GROUP, Groups, RaftNode
 from tests.simulator.segments import SimLog
 from tests.simulator.verdict import Verdict
-from vmq_cluster.raft.effects import Ballot
+from vmq_cluster.raft.effects import Ballot, Uncertain
 from vmq_cluster.raft.members import Members
 from vmq_cluster.raft.messages import MEMBERS, STATE, Batch
 from vmq_cluster.raft.state import encode_members, genesis
@@ -247,6 +247,32 @@ def test_where_each_side_of_a_split_is_recovered_their_terms_differ() -> None:
     sim.run(5)
     assert [recover(sim, name) for name in (one, other)] == ["", ""]
     assert sim.group(one).replica.term != sim.group(other).replica.term
+
+
+def test_a_majority_that_lived_on_beyond_a_split_says_what_it_takes_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whom an operator had go on knows nothing of it."""
+    sim, leader, one, other = of_three()
+    sim.cut_off(one)
+    first = sim.group(one).replica.commit
+    answers = sim.put(leader, "t", 0, 5)
+    sim.until(lambda: answers == ["done"], 5, 0.01)
+    sim.run(5)
+    end = sim.group(leader).replica.commit
+    assert sim.group(other).replica.commit == end > first
+    assert recover(sim, one) == ""
+    told: list[tuple[str, int, int]] = []
+    see = Verdict.uncertain
+
+    def uncertain(verdict: Verdict, name: str, effect: Uncertain) -> None:
+        told.append((name, effect.first, effect.end))
+        see(verdict, name, effect)
+
+    monkeypatch.setattr(Verdict, "uncertain", uncertain)
+    sim.network.heal()
+    goes_on(sim, one, leader, other)
+    assert {(leader, first, end), (other, first, end)} <= set(told)
 
 
 def test_what_may_be_lost_is_known_after_restarts_and_to_new_copies_until_retention_passes_it() -> (

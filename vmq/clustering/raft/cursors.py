@@ -73,6 +73,8 @@ class CursorLog:
         self._keys = Keys(_OPTIONS)
         self._kept = GroupPlaces()
         self._applied = 0
+        #: The term of the last unclean election that is in the log.
+        self._unclean = 0
         #: Where all places are written again, and the last such place that has its end.
         self._begins = 0
         self._needed = 0
@@ -95,7 +97,7 @@ class CursorLog:
         if group is None:
             self._tell(0)
             return
-        self._catch_up()
+        self._catch_up(group)
         leading = group.leading
         leads = leading is not None and leading.is_established
         if leads and self._applied >= group.replica.commit:
@@ -109,7 +111,12 @@ class CursorLog:
         elif leading is None:
             self._tell(0)
 
-    def _catch_up(self) -> None:
+    def _catch_up(self, group: Group) -> None:
+        unclean = group.replica.state.last_unclean[1]
+        if unclean != self._unclean:  # it took back, perhaps, what was applied here
+            self._unclean = unclean
+            self._kept = GroupPlaces()
+            self._applied = self._begins = self._needed = 0
         end = self._partition.end
         if end <= self._applied:
             return

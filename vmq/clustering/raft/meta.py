@@ -16,6 +16,7 @@ from vmq.streams.log.cursor import LogReader
 from vmq.streams.log.gathering import Gathering
 from vmq.streams.log.keys import Keys
 from vmq.streams.replica.partition import ReplicaPartition
+from vmq_cluster.raft.group import Group
 from vmq_cluster.raft.members import Members
 from vmq_cluster.raft.messages import Mark
 from vmq_cluster.raft.meta import Definitions, Placement, RefusedError, encode
@@ -56,6 +57,11 @@ class DecisionTeller:
         self._definitions = definitions
         self._told: tuple[int, bool, Members] | None = None
         self._streams: dict[str, tuple[str, int, int]] = {}
+
+    def begin_anew(self, definitions: Definitions) -> None:
+        """What was decided may not be any more: all of it is told again where this node leads."""
+        self._definitions = definitions
+        self._told = None
 
     def tell(
         self, applied: int, leads: bool, members: Members, moves: Collection[str]
@@ -114,6 +120,8 @@ class MetaGroup:
         self._keys = Keys(_OPTIONS)
         self._definitions = Definitions()
         self._applied = 0
+        #: The term of the last unclean election that is in the log.
+        self._unclean = 0
         self._teller = DecisionTeller(self._definitions)
         #: Voters of groups that are not decided yet.
         self._news: dict[str, tuple[tuple[str, ...], int]] = {}
@@ -129,7 +137,12 @@ class MetaGroup:
         """Lets go of it, for another one counts."""
         self._thread.close(self.name, erase=True)
 
-    def _catch_up(self) -> None:
+    def _catch_up(self, group: Group) -> None:
+        unclean = group.replica.state.last_unclean[1]
+        if unclean != self._unclean:  # it took back, perhaps, what was decided here
+            self._unclean, self._applied, self._idle = unclean, 0, None
+            self._definitions = Definitions()
+            self._teller.begin_anew(self._definitions)
         end = self._partition.end
         if end > self._applied:
             for chunk in self._reader.read(max(self._applied, self._partition.earliest), end):
@@ -152,7 +165,7 @@ class MetaGroup:
         group = None if opened is None else opened.group
         if group is None:
             return
-        self._catch_up()
+        self._catch_up(group)
         leading = group.leading
         leads = leading is not None and leading.is_established
         if leads and self._applied >= group.replica.commit and not self._is_proposing:
