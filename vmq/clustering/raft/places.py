@@ -39,6 +39,8 @@ class Places:
         self.keys: dict[str, Key] = {}
         #: Who leads each group, as far as is known.
         self.leaders: dict[str, str] = {}
+        #: Who led groups of which no replica here knows the leader, as was told last.
+        self._hints: dict[str, str] = {}
         #: The groups of partitions of which no leader is known.
         self._leaderless: set[str] = set()
         #: How many partitions of each stream are placed.
@@ -79,6 +81,7 @@ class Places:
     def _take_away(self, key: Key, before: ReplicaPlace, *, is_gone: bool) -> None:
         if is_gone:
             del self.places[key]
+            self._hints.pop(before.group, None)
         if self.keys.get(before.group) == key:
             del self.keys[before.group]
         self._leaderless.discard(before.group)
@@ -101,6 +104,11 @@ class Places:
             self._leaderless.discard(group)
         elif group in self.keys:
             self._leaderless.add(group)
+
+    def hinted(self, group: str, leader: str) -> str:
+        """Somebody led a group, as was told; returns whom to take for its leader: "" where it cannot be reached."""
+        self._hints[group] = leader
+        return leader if node_of(leader) in self.up else ""
 
     def wanted(self) -> "Iterator[Stream]":
         """The streams of which there are, or are to be, copies."""
@@ -161,8 +169,13 @@ class Places:
         """What partitions that are placed need to be led."""
         nodes = {each for number in unled for each in self.replicas(stream, number)}
         away = sorted(nodes - self.up - {self._node})
-        out = f"; cannot be reached: {', '.join(away)}" if away else ""
-        return f"stream {stream!r}: {_numbers(unled)} without a leader: that takes most of its nodes{out}"
+        hints = {node_of(self._hints.get(self.places[stream, each].group, "")) for each in unled}
+        out = "that takes most of its nodes"
+        if led := sorted(hints.intersection(away)):
+            out += f", unless {', '.join(led)} leads as before, which this node does not reach"
+        if away:
+            out += f"; cannot be reached: {', '.join(away)}"
+        return f"stream {stream!r}: {_numbers(unled)} without a leader that this node knows: {out}"
 
     def is_here(self, stream: str, number: int) -> bool:
         """Whether a partition can be read on this node: its replica counts, and knows its leader."""
@@ -287,7 +300,7 @@ class Places:
             failed: groups of which something went wrong here, and what.
         """
         if meta_leader == "":
-            yield "the meta group has no leader: copies of streams are not made, and none moves"
+            yield "the meta group has no leader that this node knows: copies of streams are not made, and none moves"
         leaderless = self._numbers_of(self._leaderless)
         forgetful = self._numbers_of(self.here.abstaining)
         short = self._numbers_of(each for each in self._short() if each not in self._leaderless)

@@ -460,8 +460,7 @@ class GroupService:
         """Of a group whose leader no replica here knows, the metadata may: who led it, and may lead it still."""
         lead = self.picture.leads.get(group)
         if lead is not None and not self.places.own.get(group):
-            is_there = node_of(lead.leader) in self.places.up  # else it led, and nobody may now
-            self._note_leader(group, lead.leader if is_there else "")
+            self._note_leader(group, self.places.hinted(group, lead.leader))
 
     def _note_leader(self, group: str, leader: str) -> None:
         if self.places.leaders.get(group) != leader:
@@ -485,7 +484,7 @@ class GroupService:
     def meta_leader(self) -> str | None:
         """The node that leads the meta group; "": none that is known; None: this node has no part in it."""
         group = "" if self._meta_record is None else self._meta_record.group
-        return node_of(self.places.own.get(group, "")) if group in self.thread.opened else None
+        return node_of(self.places.own.get(group, "")) if self.thread.has_part(group) else None
 
     def problems(self) -> Iterator[str]:
         """What replicated streams cannot do now, as this node sees it."""

@@ -386,6 +386,11 @@ class GroupThread:
         leading = [each.group.leading for each in self.opened.values() if each.group is not None]
         return any(each is not None and each.transfer is not None for each in leading)
 
+    def has_part(self, name: str) -> bool:
+        """Whether this node has a replica of a group, and has not been told that it is no member any more."""
+        opened = self.opened.get(name)
+        return opened is not None and (opened.group is None or not opened.group.removed)
+
     # --- what happens
 
     def _receive(self, peer: str, raw: bytes) -> None:

@@ -138,6 +138,8 @@ def test_what_is_without_a_leader_is_told_with_the_nodes_that_it_takes() -> None
         "partition 0 without a leader" in each and "cannot be reached: b" in each
         for each in places.problems(None, {})
     )
+    assert places.hinted(place.group, "b@1") == ""
+    assert "unless b leads as before, which this node does not reach" in places.why_unled("s", [0])
     failed = dict.fromkeys([place.group, *map(str, range(11))], "the disk failed")
     told = list(places.problems(None, failed))[-11:]
     assert "stream 's', partition 0: this node's copy fails" in told[0]

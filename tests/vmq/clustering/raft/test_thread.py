@@ -96,6 +96,15 @@ def test_a_mistake_closes_its_group_for_a_while_and_no_other(tmp_path: Path, wha
     node.thread.stop()
 
 
+def test_who_was_told_that_it_is_no_member_has_no_part_in_the_group(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    assert node.thread.has_part("g")
+    present(node.thread.opened["g"].group).removed = True
+    assert not node.thread.has_part("g")
+    assert not node.thread.has_part("x")
+    node.thread.stop()
+
+
 def test_what_a_peer_says_of_one_group_costs_no_other() -> None:
     bad = Append(1, 0, 0, [Batch(0, 1, 1, MEMBERS, (), b"?")], 0, 0, 0, (0, 0))
     said = Envelope("b@1", 1, [("g", bad), ("h", Nudge(1))])
