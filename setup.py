@@ -197,6 +197,7 @@ COMPILED_CLUSTER = (
     "cluster/vmq_cluster/raft/following.py",
     "cluster/vmq_cluster/raft/leading.py",
     "cluster/vmq_cluster/raft/group.py",
+    "cluster/vmq_cluster/raft/routine.py",
     "cluster/vmq_cluster/raft/host.py",
 )
 

@@ -30,6 +30,7 @@ from vmq_cluster.raft.leading import AT_NO_TIME
 from vmq_cluster.raft.members import Members
 from vmq_cluster.raft.messages import ROWS, STATE, Batch, Campaign, Envelope, Mark, decode, encode
 from vmq_cluster.raft.options import RaftOptions
+from vmq_cluster.raft.routine import is_routine
 from vmq_cluster.raft.state import GAP, genesis
 
 TICK = 0.05
@@ -93,6 +94,8 @@ class Groups(Clock):
         self.tickets = 0
         self.wire = seed % 8 == 0
         self.sent = 0
+        #: Envelopes of which all was routine.
+        self.routine = 0
         #: Frames that a test keeps back: for each, whether it passes.
         self.passes: Callable[[str, str, Envelope], bool] = lambda *_: True
 
@@ -360,7 +363,27 @@ class Groups(Clock):
         if envelope.boot >= self.nodes[sender].boot:
             node.detector.heard(sender, self.now)
             self._links(node)
-        self.carry_out(node, node.running.receive(envelope, self.now))
+        before = self._routine_logs(node, envelope)
+        effects = node.running.receive(envelope, self.now)
+        if before is not None:
+            self.routine += 1
+            assert all(isinstance(each, Send | Answered | Committed) for each in effects), effects
+            assert before == self._routine_logs(node, envelope, is_done=True), "files are as before"
+        self.carry_out(node, effects)
+
+    @staticmethod
+    def _routine_logs(
+        node: RaftNode, envelope: Envelope, *, is_done: bool = False
+    ) -> list[tuple[int, int]] | None:
+        """Where the logs begin that an envelope is about, and how often they were cut; None: it is not all routine."""
+        found = []
+        for name, message in envelope.items:
+            group = node.running.groups.get(name)
+            if group is None or not (is_done or is_routine(group, envelope.sender, message)):
+                return None
+            log = node.logs[name]
+            found.append((log.first, log.cuts))
+        return found
 
     # --- appending
 

@@ -1,13 +1,13 @@
 """Raft groups in a broker: what drives `vmq_cluster.raft`, and the partitions of streams whose logs they keep.
 
-All groups of a node run in one thread (`thread`), with their files: the event loop waits for no disk, and a disk that
-hangs takes the leadership from its node alone. The loop has the links, the metadata and the producers (`service`).
+All groups of a node run in one thread (`groups`), with their files: the event loop waits for no disk, and a disk that
+hangs takes the leadership from its node alone. What is little and routine the loop does itself. It has the links, the
+metadata and the producers (`service`).
 
 | file | what it has |
 | --- | --- |
-| `ballots` | votes and terms of all groups of the node, in one file |
 | `produce` | how rows of several producers become one batch |
-| `thread` | the thread: the host of the groups, their partitions, the clock |
+| `groups` | the thread: the host of the groups, their partitions, the clock; and the loop's own passes |
 | `decisions` | what the leader of the meta group has decided, and proposes next |
 | `meta` | the meta group on this node |
 | `records` | what the metadata say of it: hints, and copies of what was decided |

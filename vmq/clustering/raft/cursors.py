@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from vmq.clustering.raft.decisions import Known, meta_voters
+from vmq.clustering.raft.groups.thread import GroupThread
 from vmq.clustering.raft.produce import ELSEWHERE, Take
-from vmq.clustering.raft.thread import GroupThread
 from vmq.config.streams import StreamOptions
 from vmq.streams.groups.records import (
     BeginAll,

@@ -9,8 +9,8 @@ from typing import Final
 import msgspec
 
 from vmq.clustering.raft.decisions import Known, meta_voters, next_commands
+from vmq.clustering.raft.groups.thread import GroupThread
 from vmq.clustering.raft.produce import Take
-from vmq.clustering.raft.thread import GroupThread
 from vmq.config.streams import StreamOptions
 from vmq.streams.log.cursor import LogReader
 from vmq.streams.log.gathering import Gathering

@@ -5,10 +5,10 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from vmq.clustering.raft.groups.thread import GroupThread
 from vmq.clustering.raft.places import Places
 from vmq.clustering.raft.publishing import moves_of
 from vmq.clustering.raft.records import GroupRecords, Loss, node_of
-from vmq.clustering.raft.thread import GroupThread
 from vmq_cluster.raft.placement import apart
 
 if TYPE_CHECKING:

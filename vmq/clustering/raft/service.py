@@ -17,6 +17,9 @@ from vmq.clustering.messages.raft import GroupEnvelope, Produce, Produced
 from vmq.clustering.raft.converting import Converter, SinglePartitions
 from vmq.clustering.raft.cursors import CursorLog, OnLeading
 from vmq.clustering.raft.decisions import Known, new_id
+from vmq.clustering.raft.groups.opened import has_part, leads_any
+from vmq.clustering.raft.groups.passes import LoopPasses
+from vmq.clustering.raft.groups.thread import GroupThread
 from vmq.clustering.raft.meta import MetaDecisions, MetaGroup
 from vmq.clustering.raft.picture import GroupPicture, PictureNews
 from vmq.clustering.raft.places import Key, Places
@@ -32,7 +35,6 @@ from vmq.clustering.raft.records import (
 from vmq.clustering.raft.requests import GroupRequests
 from vmq.clustering.raft.roads import Roads
 from vmq.clustering.raft.standing import Observer
-from vmq.clustering.raft.thread import GroupThread
 from vmq.runtime.metrics import Family
 from vmq.streams.replica.converting import GROUP
 from vmq.streams.replica.partition import ReplicaPartition
@@ -97,6 +99,7 @@ class GroupService:
         self._records = GroupRecords(node)
         self.picture = GroupPicture(self._records)
         self.thread = GroupThread(self._folder, node.name, self)
+        self._passes = LoopPasses(self.thread, outboxes.flush)
         self.places = Places(self.thread.name, catalog)
         kept = self._folder / "kept"
         self.roads = Roads(self, self.places, catalog, outboxes, wall_clock, buffer_bytes, kept)
@@ -121,7 +124,6 @@ class GroupService:
         #: Told on how many hosts there can be copies, by the one node that is to see to it.
         self.on_hosts: Callable[[int], None] = lambda _count: None
         self._meta_record: MetaRecord | None = None
-        self._events: list[Callable[[], None]] = []
         #: Names in groups that were ever heard of, and those that can be reached.
         self._names: set[str] = set()
         self._reached: set[str] = set()
@@ -147,7 +149,7 @@ class GroupService:
         self.thread.post(self.thread.hand_over)
         until = self._loop.time() + _LOOK
         while self._loop.time() < until:
-            if not await asyncio.wrap_future(self.thread.post(self.thread.leads_any)):
+            if not await asyncio.wrap_future(self.thread.post(leads_any, self.thread.opened)):
                 return
             await asyncio.sleep(_SOON)
 
@@ -158,6 +160,7 @@ class GroupService:
             self._timer.cancel()
         self.roads.close()
         self.converter.close()
+        self._passes.is_closed = True
         self.thread.stop()
 
     def on_message(self, peer: str, message: GroupEnvelope | Produce | Produced) -> None:
@@ -166,7 +169,7 @@ class GroupService:
             case _ if self._is_closed:
                 pass
             case GroupEnvelope():
-                self.thread.receive(peer, message.raw)
+                self._passes.receive(peer, message.raw)
             case Produce():
                 self.roads.on_produce(peer, message)
             case Produced():
@@ -207,13 +210,13 @@ class GroupService:
     # --- what is said in the thread
 
     def send(self, peer: str, raw: bytes) -> None:
-        self._events.append(lambda: self._send(node_of(peer), GroupEnvelope(raw)))
+        self._passes.tell(lambda: self._send(node_of(peer), GroupEnvelope(raw)))
 
     def _send(self, node: str, message: GroupEnvelope) -> None:
         self._outboxes.send_quick(node, message)
 
     def on_led(self, group: str, leader: str, term: int) -> None:
-        self._events.append(lambda: self._on_led(group, leader))
+        self._passes.tell(lambda: self._on_led(group, leader))
         if group in self._system:
             self._system[group].look()
 
@@ -222,32 +225,21 @@ class GroupService:
             self._system[group].look()
 
     def on_uncertain(self, group: str, first: int, end: int, given_up: bool) -> None:
-        self._events.append(lambda: self.places.tell_loss(group, first, end, given_up))
+        self._passes.tell(lambda: self.places.tell_loss(group, first, end, given_up))
 
     def on_unknown(self, group: str) -> None:
-        self._events.append(lambda: self._on_unknown(group))
+        self._passes.tell(lambda: self._on_unknown(group))
 
     def on_pass(self) -> None:
-        if self._events:
-            events, self._events = self._events, []
-            try:
-                self._loop.call_soon_threadsafe(self._deliver, events)
-            except RuntimeError:
-                pass  # the broker has ended
-
-    def _deliver(self, events: list[Callable[[], None]]) -> None:
-        if not self._is_closed:
-            for each in events:
-                each()
-            self._outboxes.flush()
+        self._passes.on_pass()
 
     # --- what producers ask of the groups
 
     def take(self, take: Take) -> None:
-        self.thread.take(take)
+        self._passes.take(take)
 
     def in_loop(self, what: Callable[[int], None]) -> Callable[[int], None]:
-        return lambda status: self._events.append(lambda: what(status))
+        return lambda status: self._passes.tell(lambda: what(status))
 
     def boot(self) -> str:
         self._boots += 1
@@ -324,8 +316,8 @@ class GroupService:
             self.thread,
             folders[1],
             record.cursors,
-            lambda *led: self._events.append(lambda: self.on_cursors(*led)),
-            lambda: self._events.append(self.on_long_cursors),
+            lambda *led: self._passes.tell(lambda: self.on_cursors(*led)),
+            lambda: self._passes.tell(self.on_long_cursors),
         )
         self._system = {record.group: meta, record.cursors: self.cursors}
         self._is_stale = True
@@ -432,7 +424,7 @@ class GroupService:
     def _on_decided(self, decided: MetaDecisions) -> None:
         """In the thread: the meta group has decided more."""
         if decided.leads:
-            self._events.append(lambda: self._publish(decided))
+            self._passes.tell(lambda: self._publish(decided))
 
     def _publish(self, decided: MetaDecisions) -> None:
         publish(decided, self._records, self.picture)
@@ -471,9 +463,9 @@ class GroupService:
         """In the thread: how this node's replicas stand, and what it leads."""
         found, news = self._observer.look(self.thread, self._system)
         if found is not self.places.here:
-            self._events.append(partial(setattr, self.places, "here", found))
+            self._passes.tell(partial(setattr, self.places, "here", found))
         if news:
-            self._events.append(partial(self.picture.tell, news))
+            self._passes.tell(partial(self.picture.tell, news))
 
     async def recover(self, stream: str, number: int | None) -> str:
         """Has what has no leader go on with this node's copies alone; returns what is wrong, "" if nothing is."""
@@ -484,7 +476,9 @@ class GroupService:
     def meta_leader(self) -> str | None:
         """The node that leads the meta group; "": none that is known; None: this node has no part in it."""
         group = "" if self._meta_record is None else self._meta_record.group
-        return node_of(self.places.own.get(group, "")) if self.thread.has_part(group) else None
+        return (
+            node_of(self.places.own.get(group, "")) if has_part(self.thread.opened, group) else None
+        )
 
     def problems(self) -> Iterator[str]:
         """What replicated streams cannot do now, as this node sees it."""

@@ -4,8 +4,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from vmq.clustering.raft.groups.thread import GroupThread
 from vmq.clustering.raft.records import Lead, node_of
-from vmq.clustering.raft.thread import GroupThread
 from vmq_cluster.raft.group import Group
 
 #: Looks until what is led is told again, in case it did not stand.

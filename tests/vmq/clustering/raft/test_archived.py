@@ -15,7 +15,7 @@ from tests.vmq.streamed import streams_of
 from tests.vmq.streams.support import options
 from vmq.admin.streams import alter_stream
 from vmq.broker import Broker
-from vmq.clustering.raft import thread
+from vmq.clustering.raft.groups import thread
 from vmq.streams.log.partition import Partition
 
 MESSAGES = 60

@@ -12,7 +12,7 @@ from tests.vmq.streamed import streams_of
 from tests.vmq.streams.support import options
 from vmq.admin import streams as admin
 from vmq.broker import Broker
-from vmq.clustering.raft import thread
+from vmq.clustering.raft.groups import thread
 
 MESSAGES = 240
 TOPICS = 4

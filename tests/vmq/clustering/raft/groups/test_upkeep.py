@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vmq.clustering.raft.upkeep import LOOK, ROUND, TICK, LookTimes
+from vmq.clustering.raft.groups.upkeep import LOOK, ROUND, TICK, LookTimes
 
 NAMES = st.sampled_from("abc")
 STEPS = st.lists(st.tuples(NAMES, st.integers(0, 20)) | st.integers(0, 20), max_size=40)

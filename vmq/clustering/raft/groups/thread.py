@@ -1,12 +1,11 @@
 """The thread of all groups of a node: it has their logs and their ballots, and does what their machine asks for.
 
 What comes in between two looks is one pass: envelopes, rows, questions, time. At its end ballots are on disk, then
-messages leave, then what has to be synced is, many logs at a time; what follows from that is done likewise.
+messages leave, then what has to be synced is, many logs at a time; what follows from that is done likewise. Passes over
+what is routine are the event loop's, if it is its turn (`passes`).
 """
 
 import logging
-import queue
-import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -14,14 +13,15 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from vmq.clustering.raft import opened as groups_of_node
-from vmq.clustering.raft.ballots import Ballots
-from vmq.clustering.raft.envelopes import checked
-from vmq.clustering.raft.opened import Opened
-from vmq.clustering.raft.outside import Outside
+from vmq.clustering.raft.groups import opened as groups_of_node
+from vmq.clustering.raft.groups.ballots import Ballots
+from vmq.clustering.raft.groups.envelopes import checked
+from vmq.clustering.raft.groups.opened import Opened, begin
+from vmq.clustering.raft.groups.outside import Outside
+from vmq.clustering.raft.groups.taking import Taker
+from vmq.clustering.raft.groups.turns import Turns
+from vmq.clustering.raft.groups.upkeep import LOOK, TICK, LookTimes, follow, lead, rest
 from vmq.clustering.raft.produce import ELSEWHERE, Take
-from vmq.clustering.raft.taking import Taker
-from vmq.clustering.raft.upkeep import LOOK, LookTimes, follow, lead, rest
 from vmq.streams.log.keys import Keys
 from vmq.streams.replica.log import ReplicaLog
 from vmq.streams.replica.partition import ReplicaPartition
@@ -40,15 +40,19 @@ from vmq_cluster.raft.effects import (
 )
 from vmq_cluster.raft.group import Group
 from vmq_cluster.raft.host import Host
-from vmq_cluster.raft.members import Members
-from vmq_cluster.raft.messages import STATE, Append, Batch, Campaign, Files, Nudge, decode, encode
+from vmq_cluster.raft.messages import (
+    Append,
+    Campaign,
+    Envelope,
+    Files,
+    Nudge,
+    decode,
+    encode,
+)
 from vmq_cluster.raft.options import RaftOptions
-from vmq_cluster.raft.state import genesis
 
 log = logging.getLogger("vmq.cluster")
 
-#: Things that one pass does at most.
-_PASS: Final = 1000
 #: Seconds that the others of a new group have to begin it before the one that is to lead stands.
 _FIRST: Final = 0.3
 #: Seconds until ballots are written again that could not be.
@@ -85,7 +89,7 @@ class GroupThread:
         self.opened: dict[str, Opened] = {}
         #: Groups of which something went wrong lately, and what.
         self.failed: dict[str, str] = {}
-        self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self.turns = Turns("vmq-groups", self._run)
         self._takes: dict[str, list[Take]] = {}
         #: What the machine asked for in this pass.
         self._effects: list[Effect] = []
@@ -98,8 +102,8 @@ class GroupThread:
         #: Groups that this node is to lead first, and when it stands: leaders are spread as they were placed.
         self._preferred: list[tuple[float, str]] = []
         self._pool = ThreadPoolExecutor(_SYNCS, thread_name_prefix="vmq-groups-sync")
-        self._thread = threading.Thread(target=self._run, name="vmq-groups", daemon=True)
-        self._is_stopping = False
+        #: When the thread looks at the time again.
+        self._due = 0.0
         self._gives_away = False
         #: Why this node takes no part in its groups.
         self.failure = ""
@@ -108,81 +112,96 @@ class GroupThread:
 
     def start(self) -> None:
         """Starts the thread."""
-        self._thread.start()
+        self.turns.start()
 
     def post(self, function: Callable[..., Any], *arguments: Any) -> "Future[Any]":
         """Has a function called in the thread."""
-        future: Future[Any] = Future()
-
-        def run() -> None:
-            try:
-                future.set_result(function(*arguments))
-            except Exception as error:  # noqa: BLE001 - whoever waits for it gets it
-                future.set_exception(error)
-
-        if self._is_stopping:
-            future.cancel()
-        else:
-            self._work.put(run)
-        return future
+        return self.turns.post(function, *arguments)
 
     def receive(self, peer: str, raw: bytes) -> None:
         """A node says something."""
-        self._work.put(lambda: self._receive(peer, raw))
+        self.turns.put(lambda: self._receive(peer, raw))
 
     def take(self, take: Take) -> None:
         """A producer hands in rows."""
-        self._work.put(lambda: self._takes.setdefault(take.group, []).append(take))
+        self.turns.put(lambda: self.gather(take))
 
     def stop(self, patience: float = 5.0) -> None:
         """Closes all logs in order, and ends."""
-        if not self._is_stopping:
-            self._is_stopping = True
-            self._work.put(None)
-            if self._thread.ident is not None:
-                self._thread.join(patience)
+        self.turns.stop(patience)
+
+    # --- a pass of another thread's, whose turn it is
+
+    def gather(self, take: Take) -> None:
+        """Rows, in this pass."""
+        self._takes.setdefault(take.group, []).append(take)
+
+    def hear(self, envelope: Envelope, now: float) -> None:
+        """What a node says, in this pass."""
+        self._effects += self.host.receive(envelope, now)
+
+    def finish_routine(self, now: float) -> float:
+        """Ends the pass: carries out what follows from it if that is routine, too; else the thread does, first of all.
+
+        Returns when leaders here have to tell what is committed.
+        """
+        self._append_all(now)
+        if now >= self.host.tells_at:
+            self._effects += self.host.tell(now)
+        self._effects += self.host.finish()
+        if all(isinstance(each, Send | Answered | Committed) for each in self._effects):
+            self._finish(now)
+        else:
+            self.turns.put(_nothing)
+        if self.host.is_busy and self._due > now + TICK:
+            self.turns.wake()  # groups that rested are to be ticked
+        return self.host.tells_at
 
     # --- the thread
 
     def _run(self) -> None:
-        due = time.monotonic()
+        self._due = until = time.monotonic()
         try:
-            while self._pass(due):
-                now = time.monotonic()
-                pause = self._looks.pause(now, self.host.is_busy or bool(self._preferred))
-                tick = now + min(pause, self.host.options.word)
-                due = tick if now >= due else min(due, tick)  # the first group is ticked soon
+            while True:
+                self.turns.wait(until)
+                with self.turns.turn:
+                    if not self._pass():
+                        break
+                    until = self._next()
         except Exception as error:
             self.failure = repr(error)
             log.exception("the groups of this node stop")
         finally:
-            self._close_all()
+            with self.turns.turn:
+                self._close_all()
 
-    def _pass(self, due: float) -> bool:
-        """Does what there is to do; False: it is over."""
-        is_over = False
-        for count in range(_PASS):
-            try:
-                until = 0.0 if count else min(due, self.host.tells_at)
-                wait = max(0.0, until - time.monotonic())
-                work = self._work.get(timeout=wait) if wait else self._work.get_nowait()
-            except queue.Empty:
-                break
-            if work is None:
-                is_over = True
-                break
-            work()
+    def _next(self) -> float:
+        """When the next pass is due if nothing comes."""
         now = time.monotonic()
-        takes, self._takes = self._takes, {}
-        for name, each in takes.items():
-            self._append(name, each, now)
-        if now >= due:
+        pause = self._looks.pause(now, self.host.is_busy or bool(self._preferred))
+        tick = now + min(pause, self.host.options.word)
+        # The first group is ticked soon.
+        self._due = tick if now >= self._due else min(self._due, tick)
+        return min(self._due, self.host.tells_at)
+
+    def _pass(self) -> bool:
+        """Does what there is to do; False: it is over."""
+        goes_on = self.turns.do()
+        now = time.monotonic()
+        self._append_all(now)
+        if now >= self._due:
             self._tick(now)
         elif now >= self.host.tells_at:
             self._effects += self.host.tell(now)
         self._finish(now)
         self._outside.on_pass()
-        return not is_over
+        return goes_on
+
+    def _append_all(self, now: float) -> None:
+        """Rows that were gathered in a pass."""
+        takes, self._takes = self._takes, {}
+        for name, each in takes.items():
+            self._append(name, each, now)
 
     def _finish(self, now: float) -> None:
         """Carries out what the machine asked for, until nothing follows from it."""
@@ -257,7 +276,7 @@ class GroupThread:
                     log.error(
                         "votes cannot be written: %s; this node takes no part until they can", error
                     )
-                if self._is_stopping:
+                if self.turns.is_stopping:
                     raise
                 time.sleep(_RETRY)
             else:
@@ -292,7 +311,7 @@ class GroupThread:
         """Opens a group of which this node has, or is to have, a replica."""
         if name not in self.opened:
             self.opened[name] = Opened(partition, keys, first)
-            partition.on_damage = lambda: self._work.put(lambda: self._find_damage(name))
+            partition.on_damage = lambda: self.turns.put(lambda: self._find_damage(name))
             partition.on_write = lambda: self._written.add(name)
             partition.on_close = lambda: self._close_from_outside(name)
             partition.call = lambda what, *about: self.post(what, *about).result(_ANSWER)
@@ -301,22 +320,17 @@ class GroupThread:
 
     def _try_open(self, name: str) -> None:
         opened = self.opened[name]
-        found = opened.partition.open()
-        ballot = self._ballots.known.get(name)
+        found, ballot = opened.partition.open(), self._ballots.known.get(name)
         is_first = self.name in opened.first and ballot is None
         if is_first and not found.is_begun:
-            state = genesis(Members(opened.first))
-            found.append([Batch(found.end, 1, 0, STATE, (), state)])
-            found.sync()
+            begin(found, opened.first)
             if opened.first[0] == self.name:
                 wait = _FIRST if len(opened.first) > 1 else 0.0
                 self._preferred.append((time.monotonic() + wait, name))
         self._life += 1
         forgot = found.forgot or (ballot is not None and not found.end)
-        now = time.monotonic()
-        opened.group = self.host.open(
-            name, found, ballot or Ballot(), self._life, now, forgot=forgot
-        )
+        about = (name, found, ballot or Ballot(), self._life, time.monotonic())
+        opened.group = self.host.open(*about, forgot=forgot)
         self._find_damage(name)  # that was met while it was closed
 
     def _fail(self, name: str, error: Exception) -> None:
@@ -332,9 +346,7 @@ class GroupThread:
         self.failed[name] = reason
         opened.group = None
         ballot = self._ballots.known.get(name, Ballot())
-        if (
-            ballot.vote == self.name
-        ):  # who may have led it leads it no more: others do not wait for its word
+        if ballot.vote == self.name:  # it may have led: others are not to wait for its word
             for peer in set(ballot.members.voters) - {self.name}:
                 self.host.send(peer, name, Nudge(ballot.term))
         self._looks.set(name, time.monotonic() + LOOK)
@@ -362,7 +374,7 @@ class GroupThread:
 
     def _close_from_outside(self, name: str) -> None:
         """A stream is deleted, or the broker ends, by another thread: waits until nothing is written any more."""
-        if threading.current_thread() is self._thread or self._is_stopping:
+        if self.turns.is_own or self.turns.is_stopping:
             return
         try:
             self.post(self.close, name).result(10)
@@ -380,16 +392,6 @@ class GroupThread:
         self._gives_away = gives_away
         for name in list(self.opened) if gives_away else ():
             self.transfer(name, "")
-
-    def leads_any(self) -> bool:
-        """Whether others are still to take over something."""
-        leading = [each.group.leading for each in self.opened.values() if each.group is not None]
-        return any(each is not None and each.transfer is not None for each in leading)
-
-    def has_part(self, name: str) -> bool:
-        """Whether this node has a replica of a group, and has not been told that it is no member any more."""
-        opened = self.opened.get(name)
-        return opened is not None and (opened.group is None or not opened.group.removed)
 
     # --- what happens
 

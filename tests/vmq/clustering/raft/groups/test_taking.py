@@ -11,8 +11,8 @@ from tests.support.present import present
 from tests.support.until import reach
 from tests.vmq.streams.replica.support import partition_in
 from tests.vmq.streams.support import options
+from vmq.clustering.raft.groups.thread import GroupThread
 from vmq.clustering.raft.produce import DONE, ELSEWHERE, REFUSED, Take
-from vmq.clustering.raft.thread import GroupThread
 from vmq.streams.log.cursor import LogReader
 from vmq.streams.log.gathering import Gathering
 from vmq.streams.log.keys import Keys

@@ -12,7 +12,7 @@ import crc32c
 import msgspec
 import pytest
 
-from vmq.clustering.raft.ballots import Ballots
+from vmq.clustering.raft.groups.ballots import Ballots
 from vmq_cluster.raft.effects import Ballot
 from vmq_cluster.raft.members import Members
 
@@ -147,7 +147,9 @@ def test_a_file_whose_new_name_is_not_on_the_disk_is_written_anew(tmp_path: Path
     first = written(path)
     first._size = 1 << 20
     with (
-        patch("vmq.clustering.raft.ballots.sync_folder", side_effect=OSError("the disk failed")),
+        patch(
+            "vmq.clustering.raft.groups.ballots.sync_folder", side_effect=OSError("the disk failed")
+        ),
         pytest.raises(OSError, match="the disk failed"),
     ):
         first.save({"g": Ballot(4, "c")})

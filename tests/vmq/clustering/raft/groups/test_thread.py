@@ -14,10 +14,11 @@ from tests.support.present import present
 from tests.support.until import reach
 from tests.vmq.streams.replica.support import partition_in
 from tests.vmq.streams.support import options
-from vmq.clustering.raft.envelopes import checked
+from vmq.clustering.raft.groups.envelopes import checked
+from vmq.clustering.raft.groups.opened import has_part
+from vmq.clustering.raft.groups.thread import GroupThread
 from vmq.clustering.raft.produce import DONE, ELSEWHERE, Take
 from vmq.clustering.raft.records import node_of
-from vmq.clustering.raft.thread import GroupThread
 from vmq.streams.log.gathering import Gathering
 from vmq.streams.log.keys import Keys
 from vmq.streams.replica.log import ReplicaLog
@@ -98,10 +99,10 @@ def test_a_mistake_closes_its_group_for_a_while_and_no_other(tmp_path: Path, wha
 
 def test_who_was_told_that_it_is_no_member_has_no_part_in_the_group(tmp_path: Path) -> None:
     node = Node(tmp_path)
-    assert node.thread.has_part("g")
+    assert has_part(node.thread.opened, "g")
     present(node.thread.opened["g"].group).removed = True
-    assert not node.thread.has_part("g")
-    assert not node.thread.has_part("x")
+    assert not has_part(node.thread.opened, "g")
+    assert not has_part(node.thread.opened, "x")
     node.thread.stop()
 
 

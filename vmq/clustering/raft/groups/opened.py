@@ -9,8 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from vmq.streams.log.keys import Keys
+from vmq.streams.replica.log import ReplicaLog
 from vmq.streams.replica.partition import ReplicaPartition
 from vmq_cluster.raft.group import Group
+from vmq_cluster.raft.members import Members
+from vmq_cluster.raft.messages import STATE, Batch
+from vmq_cluster.raft.state import genesis
 
 
 @dataclass(slots=True)
@@ -24,6 +28,24 @@ class Opened:
     group: Group | None = None
     #: The voters that it is to have, if this node leads it.
     wanted: tuple[str, ...] = ()
+
+
+def begin(log: ReplicaLog, first: tuple[str, ...]) -> None:
+    """A log that is empty begins with who the first members are. Raises `OSError`."""
+    log.append([Batch(log.end, 1, 0, STATE, (), genesis(Members(first)))])
+    log.sync()
+
+
+def has_part(opened: Mapping[str, Opened], name: str) -> bool:
+    """Whether this node has a replica of a group, and has not been told that it is no member any more."""
+    found = opened.get(name)
+    return found is not None and (found.group is None or not found.group.removed)
+
+
+def leads_any(opened: Mapping[str, Opened]) -> bool:
+    """Whether others are still to take over something."""
+    leading = [each.group.leading for each in opened.values() if each.group is not None]
+    return any(each is not None and each.transfer is not None for each in leading)
 
 
 def recover(

@@ -8,8 +8,8 @@ from unittest.mock import Mock
 from tests.support.present import present
 from tests.support.until import reach
 from tests.vmq.streams.replica.support import partition_in
-from vmq.clustering.raft.ballots import Ballots
-from vmq.clustering.raft.thread import GroupThread
+from vmq.clustering.raft.groups.ballots import Ballots
+from vmq.clustering.raft.groups.thread import GroupThread
 from vmq.streams.replica.partition import ReplicaPartition
 from vmq_cluster.raft.members import Members
 

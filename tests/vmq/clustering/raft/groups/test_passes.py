@@ -1,0 +1,116 @@
+"""Who makes the passes: the loop those that are short, and it never waits, nor overtakes what the thread is to do."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from tests.support.present import present
+from tests.support.until import until
+from tests.vmq.clustering.raft.groups.test_taking import Node, payloads
+from vmq.clustering.raft.groups.passes import LITTLE, LoopPasses
+from vmq.clustering.raft.produce import DONE, Take
+
+#: What is done in the loop, and in the thread.
+LOOP, THREAD = "MainThread", "vmq-groups"
+
+
+class LoopNode(Node):
+    """One whose producers are in the loop."""
+
+    def __init__(self, folder: Path, durability: str) -> None:
+        super().__init__(folder, durability)
+        self.passes = LoopPasses(self.thread, lambda: None)
+        self.done_in: list[str] = []
+        self.next = 0
+
+    def row(self, size: int = 100) -> Take:
+        made = self.take("x", [b"%d" % self.next])
+        made.mark = type(made.mark)("x", "b", self.next, 1)
+        made.size = size
+        self.next += 1
+
+        def answer(status: int) -> None:
+            assert status == DONE
+            self.done_in.append(threading.current_thread().name)
+
+        made.answer = answer
+        return made
+
+    async def put(self, *takes: Take) -> list[str]:
+        """Hands rows in; returns in which threads they were taken."""
+        before = len(self.done_in)
+        for each in takes:
+            self.passes.take(each)
+        await until(lambda: len(self.done_in) == before + len(takes))
+        return self.done_in[before:]
+
+
+async def test_a_few_rows_are_taken_in_the_loop(tmp_path: Path) -> None:
+    node = LoopNode(tmp_path, "os")
+    assert await node.put(*(node.row() for _ in range(10))) == 10 * [LOOP]
+    assert payloads(node.partition) == [b"%d" % number for number in range(10)]
+    node.thread.stop()
+
+
+async def test_what_may_take_long_is_the_threads(tmp_path: Path) -> None:
+    node = LoopNode(tmp_path, "os")
+    assert await node.put(node.row(), node.row(LITTLE + 1), node.row()) == [LOOP, THREAD, THREAD]
+    log = present(node.partition.log)
+    with patch.object(type(log), "is_full", True):
+        assert await node.put(node.row()) == [THREAD], "a segment begins"
+    node.thread.stop()
+    (tmp_path / "synced").mkdir()
+    node = LoopNode(tmp_path / "synced", "fsync")
+    assert await node.put(node.row()) == [THREAD], "the disk is waited for"
+    node.thread.stop()
+
+
+@pytest.mark.parametrize("stage", ["work", "pass"])
+async def test_the_loop_overtakes_nothing_and_waits_for_nothing(tmp_path: Path, stage: str) -> None:
+    node = LoopNode(tmp_path, "os")
+    may_go, is_there = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        is_there.set()
+        assert may_go.wait(10)
+
+    if stage == "pass":
+        node.thread.post(hold)
+        await asyncio.to_thread(is_there.wait, 10)
+    else:
+        with node.thread.turns.turn:  # the thread has something to do and has not begun it
+            node.thread.post(hold)
+            node.passes.take(node.row())
+            await _turn()
+    node.passes.take(node.row())
+    await _turn()
+    assert not node.done_in, "what came before is not done yet"
+    may_go.set()
+    count = node.next
+    await until(lambda: len(node.done_in) == count)
+    assert set(node.done_in) == {THREAD}
+    assert await node.put(node.row()) == [LOOP]
+    node.thread.stop()
+
+
+async def test_nothing_is_taken_once_the_thread_has_ended(tmp_path: Path) -> None:
+    node = LoopNode(tmp_path, "os")
+    node.thread.stop()
+    assert not node.thread.turns.enter()
+    node.passes.take(node.row())
+    await _turn()
+    assert not node.done_in
+
+
+async def _turn() -> None:
+    """The loop has done what was to be done soon."""
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    set_result: Callable[[None], None] = done.set_result
+    asyncio.get_running_loop().call_soon(
+        lambda: asyncio.get_running_loop().call_soon(set_result, None)
+    )
+    await done

@@ -1,0 +1,161 @@
+"""What the event loop has to do with the groups of a node: passes of its own, for what is routine and little.
+
+Each batch of rows goes through the groups of three nodes, and once more when it is confirmed. To wake their thread for
+each of these, and be woken by it, costs more than all the rest where batches are small. So the loop makes the pass
+itself, unless the thread is at work, or is to do something first: then all goes its usual way, in the same order.
+
+What may take long stays the thread's: whatever is not routine (`vmq_cluster.raft.routine`), much at once, time, and
+disks. The loop writes to the page cache, as it does for sessions; a stream with `durability = "fsync"` has nothing
+done here, nor a group that is not a stream's, whose decisions are looked at in the thread.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+from vmq.clustering.raft.groups.envelopes import checked
+from vmq.clustering.raft.groups.opened import Opened
+from vmq.clustering.raft.groups.thread import GroupThread
+from vmq.clustering.raft.produce import Take
+from vmq.streams.log.frame import BadFrameError
+from vmq.streams.replica.log import LOOSE, ReplicaLog
+from vmq_cluster.errors import MalformedError
+from vmq_cluster.raft.leading import AT_NO_TIME
+from vmq_cluster.raft.messages import Envelope, decode
+from vmq_cluster.raft.routine import is_routine
+
+#: Bytes of rows, or of an envelope, that are little.
+LITTLE: Final = 32 * 1024
+
+
+class LoopPasses:
+    """What comes for the groups of a node in one turn of the event loop.
+
+    Args:
+        thread: of the groups.
+        flush: sends what was said to other nodes.
+    """
+
+    def __init__(self, thread: GroupThread, flush: Callable[[], None]) -> None:
+        self._thread = thread
+        self._flush = flush
+        self._loop = asyncio.get_running_loop()
+        self._works: list[Take | tuple[str, bytes]] = []
+        #: What is told in the present pass, whoever makes it.
+        self._events: list[Callable[[], None]] = []
+        #: When others are told what is committed.
+        self._tells_at = AT_NO_TIME
+        self.is_closed = False
+
+    def take(self, take: Take) -> None:
+        """A producer hands in rows."""
+        self._add(take)
+
+    def receive(self, peer: str, raw: bytes) -> None:
+        """A node says something."""
+        self._add((peer, raw))
+
+    def _add(self, work: Take | tuple[str, bytes]) -> None:
+        self._works.append(work)
+        if len(self._works) == 1:
+            self._loop.call_soon(self._run)
+
+    def _run(self) -> None:
+        works, self._works = self._works, []
+        done = 0
+        if self._thread.turns.enter():
+            now = time.monotonic()
+            try:
+                while done < len(works) and self._do(works[done], now):
+                    done += 1
+            finally:
+                self._end(now)
+        for work in works[done:]:
+            if isinstance(work, Take):
+                self._thread.take(work)
+            else:
+                self._thread.receive(*work)
+
+    def _tell(self) -> None:
+        """Time for leaders to say what is committed."""
+        self._tells_at = AT_NO_TIME
+        if self._thread.turns.enter():
+            self._end(time.monotonic())
+        else:
+            self._thread.turns.wake()
+
+    def _end(self, now: float) -> None:
+        """The end of a pass, and of the loop's turn."""
+        try:
+            tells_at = self._thread.finish_routine(now)
+            events, self._events = self._events, []
+        finally:
+            self._thread.turns.turn.release()
+        if tells_at < self._tells_at:
+            self._tells_at = tells_at
+            self._loop.call_later(max(0.0, tells_at - now), self._tell)
+        self._deliver(events)
+
+    # --- what is told
+
+    def tell(self, event: Callable[[], None]) -> None:
+        """In a pass: has the loop do something behind it."""
+        self._events.append(event)
+
+    def on_pass(self) -> None:
+        """In the thread: the end of its pass."""
+        if self._events:
+            events, self._events = self._events, []
+            with suppress(RuntimeError):  # the broker has ended
+                self._loop.call_soon_threadsafe(self._deliver, events)
+
+    def _deliver(self, events: list[Callable[[], None]]) -> None:
+        if not self.is_closed:
+            for each in events:
+                each()
+            self._flush()
+
+    # --- what is routine
+
+    def _do(self, work: Take | tuple[str, bytes], now: float) -> bool:
+        """Does something in the present pass, unless it is the thread's to do."""
+        thread = self._thread
+        if isinstance(work, Take):
+            kept = _quick_log(thread.opened.get(work.group))
+            if kept is None or kept.is_full or work.size > LITTLE:
+                return False
+            thread.gather(work)
+            return True
+        envelope = self._routine(*work)
+        if envelope is None:
+            return False
+        thread.hear(envelope, now)
+        return True
+
+    def _routine(self, peer: str, raw: bytes) -> Envelope | None:
+        """What a node says, if all of it is routine."""
+        if len(raw) > LITTLE:
+            return None
+        try:
+            envelope = checked(peer, decode(raw))
+        except (MalformedError, BadFrameError):
+            return None  # the thread says so
+        for name, message in envelope.items:
+            opened = self._thread.opened.get(name)
+            if _quick_log(opened) is None or opened is None or opened.group is None:
+                return None
+            if not is_routine(opened.group, envelope.sender, message):
+                return None
+        return envelope
+
+
+def _quick_log(opened: Opened | None) -> ReplicaLog | None:
+    """The log of a stream's group that waits for no disk, and has no segment that is to become old."""
+    if opened is None or opened.group is None or opened.keys is None:
+        return None
+    kept = opened.partition.log
+    if kept is None or opened.partition.options.durability == "fsync":
+        return None
+    return kept if len(kept.segments) <= 1 + LOOSE else None

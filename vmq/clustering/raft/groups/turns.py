@@ -1,0 +1,104 @@
+"""A thread that does what it is given, many things in one pass; and whose turn it is to make the next one.
+
+Another thread may make a pass in between, where nothing waits for this one: so it waits for nobody, and overtakes
+nothing.
+"""
+
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Any, Final
+
+#: Things that one pass does at most.
+_MOST: Final = 1000
+
+
+class Turns:
+    """The thread, and what waits for it.
+
+    Args:
+        name: the thread's.
+        run: what it runs: `wait`, then with `turn` held `do`, again and again.
+    """
+
+    def __init__(self, name: str, run: Callable[[], None]) -> None:
+        self._work: deque[Callable[[], None] | None] = deque()
+        #: A token for each of them, at least: what the thread waits for.
+        self._tokens: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=run, name=name, daemon=True)
+        #: Held by whoever makes a pass.
+        self.turn = threading.Lock()
+        self.is_stopping = False
+
+    # --- from any thread
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    def put(self, work: Callable[[], None] | None) -> None:
+        """Has the thread do something, in the order in which that is put; None: end."""
+        self._work.append(work)
+        self.wake()
+
+    def wake(self) -> None:
+        """Has the thread make a pass."""
+        self._tokens.put(None)
+
+    def post(self, function: Callable[..., Any], *arguments: Any) -> "Future[Any]":
+        """Has a function called in the thread."""
+        future: Future[Any] = Future()
+
+        def run() -> None:
+            try:
+                future.set_result(function(*arguments))
+            except Exception as error:  # noqa: BLE001 - whoever waits for it gets it
+                future.set_exception(error)
+
+        if self.is_stopping:
+            future.cancel()
+        else:
+            self.put(run)
+        return future
+
+    def enter(self) -> bool:
+        """Whether it is the caller's turn, until it releases `turn`: the thread rests, and nothing waits for it."""
+        may_go = not self._work and not self.is_stopping and self._thread.is_alive()
+        return may_go and self.turn.acquire(blocking=False)
+
+    def stop(self, patience: float) -> None:
+        """Has the thread end after what waits for it, and waits so many seconds."""
+        if not self.is_stopping:
+            self.is_stopping = True
+            self.put(None)
+            if self._thread.ident is not None:
+                self._thread.join(patience)
+
+    # --- in the thread
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it is the thread that asks."""
+        return threading.current_thread() is self._thread
+
+    def wait(self, until: float) -> None:
+        """Until there is something to do, or a time comes."""
+        with suppress(queue.Empty):
+            seconds = 0.0 if self._work else until - time.monotonic()
+            if seconds > 0:
+                self._tokens.get(timeout=seconds)
+            while True:  # one pass does what all of them stand for
+                self._tokens.get_nowait()
+
+    def do(self) -> bool:
+        """Does what was put, in a pass; False: it is to end."""
+        for _ in range(min(_MOST, len(self._work))):
+            work = self._work.popleft()
+            if work is None:
+                return False
+            work()
+        return True
