@@ -97,6 +97,10 @@ class Specs:
 
         An answer with subscriptions replaces the list, one for one; QoS 128 refuses that one.
         Refused: return code 0x80 for every filter.
+
+        It is asked again about what a client is subscribed to when a session is resumed, when the rules change and
+        when the verdict's lifetime ends: about the filters as the client asked for them, not those that were put in
+        their place. What is refused then, or gets yet another filter, ends.
         """
 
     @spec

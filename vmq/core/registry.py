@@ -139,7 +139,8 @@ class Registry:
         self.own(subscriber, stored.owner)
         self.subscribers[stored.client_id] = subscriber
         for topic_filter, qos in stored.subscriptions:
-            self.add_subscription(subscriber, topic_filter, qos)
+            asked = stored.asked.get(topic_filter, "")
+            self.add_subscription(subscriber, topic_filter, qos, asked)
         self.offline[stored.client_id] = stored.offline_at or self.now_ms()
 
     def unregister(self, subscriber: Subscriber) -> None:
@@ -233,19 +234,24 @@ class Registry:
 
     # Subscriptions
 
-    def subscribe(self, subscriber: Subscriber, topic_filter: str, qos: int) -> None:
-        """Adds or replaces a subscription [MQTT-3.8.4-3]."""
-        self.add_subscription(subscriber, topic_filter, qos)
+    def subscribe(
+        self, subscriber: Subscriber, topic_filter: str, qos: int, asked: str = ""
+    ) -> None:
+        """Adds or replaces a subscription [MQTT-3.8.4-3]; `asked`: what the client asked for, if another filter."""
+        self.add_subscription(subscriber, topic_filter, qos, asked)
         store = self.core.store
         queue = subscriber.queue
         if queue.durable and store is not None:
-            store.put_subscription(queue.session, topic_filter, qos)
+            store.put_subscription(queue.session, topic_filter, qos, asked)
             output = subscriber.output
             if output is not None:
                 output.write_after(output.outbox.stored, store.barrier())
         self.core.sessions.on_subscriber(CHANGED, self, subscriber, topic_filter)
 
-    def add_subscription(self, subscriber: Subscriber, topic_filter: str, qos: int) -> None:
+    def add_subscription(
+        self, subscriber: Subscriber, topic_filter: str, qos: int, asked: str = ""
+    ) -> None:
+        subscriber.note_asked(topic_filter, asked)
         present = subscriber.find(topic_filter)
         if present is not None:
             if present.qos == qos:

@@ -14,6 +14,8 @@ class SubscriptionSet:
         self.one: Subscription | None = None
         self.one_filter = ""
         self.many: dict[str, Subscription] | None = None
+        #: Of filters that a plugin has put in place of what the client asked for: what that was. None: there is none.
+        self.asked: dict[str, str] | None = None
         #: Bytes of memory that they take, about.
         self.cost: int = 0
 
@@ -48,11 +50,30 @@ class SubscriptionSet:
             self.one = None
             self.one_filter = ""
 
+    def asked_for(self, topic_filter: str) -> str:
+        """The filter that the client asked for, of which a plugin may have made this one."""
+        asked = self.asked
+        return topic_filter if asked is None else asked.get(topic_filter, topic_filter)
+
+    def note_asked(self, topic_filter: str, asked_for: str) -> None:
+        """The subscription to this filter was asked for by that one; "" or the same: no plugin has made it."""
+        asked = self.asked
+        if asked is not None and topic_filter in asked:
+            self.cost -= len(asked.pop(topic_filter))
+            if not asked:
+                self.asked = None
+        if asked_for and asked_for != topic_filter:
+            self.cost += len(asked_for)
+            if self.asked is None:
+                self.asked = {}
+            self.asked[topic_filter] = asked_for
+
     def take(self, topic_filter: str) -> bool:
         """Removes the subscription to exactly this filter; False if there is none."""
         present = self.find(topic_filter)
         if present is None:
             return False
+        self.note_asked(topic_filter, "")
         self.cost -= cost_of(topic_filter, present.group)
         many = self.many
         if many is not None:
@@ -68,3 +89,4 @@ class SubscriptionSet:
         self.one = None
         self.one_filter = ""
         self.many = None
+        self.asked = None

@@ -18,7 +18,7 @@ from vmq.core.registry import Registry
 from vmq.core.subscriber import Subscriber
 from vmq.plugins.chains import settled
 from vmq.protocol.connection import Connection
-from vmq.protocol.rights import STEP, lapse_of, take_back, tell_of_lost, wanted_of
+from vmq.protocol.rights import STEP, as_asked, lapse_of, take_back, tell_of_lost, wanted_of
 
 #: Sessions that are asked about at a time where many verdicts end at once.
 AT_ONCE: Final = 16
@@ -60,7 +60,9 @@ async def ask_again(registry: Registry, subscriber: Subscriber) -> int:
         if hooks.auth_on_subscribe is None:
             break
         queue, part = subscriber.queue, wanted[start : start + STEP]
-        answer = await settled(hooks.auth_on_subscribe(queue.username, queue.subscriber_id(), part))
+        asked = as_asked(subscriber, part)
+        who = queue.subscriber_id()
+        answer = await settled(hooks.auth_on_subscribe(queue.username, who, asked))
         if registry.subscribers.get(subscriber.client_id) is not subscriber:
             return 0
         output = subscriber.output

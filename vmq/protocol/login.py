@@ -41,7 +41,7 @@ from vmq.protocol.connect import (
 )
 from vmq.protocol.refusals import SPLIT
 from vmq.protocol.rights import STEP as ASKED_AT_ONCE
-from vmq.protocol.rights import lapse_of, take_back, tell_of_lost, wanted_of
+from vmq.protocol.rights import as_asked, lapse_of, take_back, tell_of_lost, wanted_of
 from vmq.protocol.will import will_of
 from vmq.store.store import DAMAGED
 
@@ -251,9 +251,12 @@ class ClientLogin:
         """Asks about the subscriptions of a session that is resumed, before anything of it is sent."""
         client = self.client
         hook = client.hooks.auth_on_subscribe
+        subscriber = client.subscriber
+        assert subscriber is not None
         while hook is not None and self.done < len(self.wanted):
             name, who = client.username, client.subscriber_id()
-            answer = client.ask("auth_on_subscribe", hook, name, who, self.part())
+            wanted = as_asked(subscriber, self.part())
+            answer = client.ask("auth_on_subscribe", hook, name, who, wanted)
             if isinstance(answer, Pending):
                 client.suspend(answer, self.on_asked_anew)
                 return

@@ -20,8 +20,18 @@ STEP: Final = 256
 
 
 def wanted_of(subscriber: Subscriber) -> list[Subscription]:
-    """What a session is subscribed to, as plugins are asked about it."""
+    """What a session is subscribed to."""
     return [Subscription(each, had.qos) for each, had in subscriber.subscriptions.items()]
+
+
+def as_asked(subscriber: Subscriber, wanted: list[Subscription]) -> list[Subscription]:
+    """The same as plugins are asked about it: with the filters that the client had asked for.
+
+    They are not asked about what they made of these themselves: one that puts a level in front would do it again.
+    """
+    if subscriber.asked is None:
+        return wanted
+    return [Subscription(subscriber.asked_for(each.topic_filter), each.qos) for each in wanted]
 
 
 def lapse_of(answer: Answer) -> float:
@@ -35,7 +45,11 @@ def lapse_of(answer: Answer) -> float:
 def take_back(
     registry: Registry, subscriber: Subscriber, wanted: list[Subscription], answer: Answer
 ) -> list[str]:
-    """Ends what is refused, and what was replaced by another filter; takes over lower QoS. Returns what ended."""
+    """Ends what is refused, and what was replaced by another filter; takes over lower QoS. Returns what ended.
+
+    `wanted`: what there was; the answer is to the same as it was asked for. A filter that a plugin has made of that
+    stays if the plugin makes it again, or leaves what was asked for as it is.
+    """
     if isinstance(answer, Refuse):
         granted = [Subscription(each.topic_filter, REFUSED_QOS) for each in wanted]
     elif isinstance(answer, list):
@@ -44,11 +58,12 @@ def take_back(
         return []
     lost: list[str] = []
     for had, now in zip(wanted, granted, strict=True):
-        if now.qos == REFUSED_QOS or now.topic_filter != had.topic_filter:
+        asked = subscriber.asked_for(had.topic_filter)
+        if now.qos == REFUSED_QOS or now.topic_filter not in (had.topic_filter, asked):
             if registry.unsubscribe(subscriber, had.topic_filter):
                 lost.append(had.topic_filter)
         elif now.qos != had.qos and had.topic_filter in subscriber.subscriptions:
-            registry.subscribe(subscriber, had.topic_filter, now.qos)
+            registry.subscribe(subscriber, had.topic_filter, now.qos, asked)
     if lost:
         subscriber.queue.drop_unwanted()
     return lost

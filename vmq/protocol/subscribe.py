@@ -184,7 +184,9 @@ class Subscribing(Publisher):
                     asked: int = wanted[index].qos
                     request.codes.append(asked if self.level == LEVEL_3_1 else SUBSCRIPTION_FAILED)
                     continue
-                registry.subscribe(subscriber, topic_filter, qos)
+                asked_for: str = wanted[index].topic_filter
+                changed = "" if asked_for == topic_filter else asked_for
+                registry.subscribe(subscriber, topic_filter, qos, changed)
                 request.granted[topic_filter] = qos
                 accepted.append(each)
             request.codes.append(qos)

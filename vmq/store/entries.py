@@ -157,6 +157,8 @@ class StoredSession:
         self.offline_at = offline_at
         self.owner = owner
         self.subscriptions: list[tuple[str, int]] = []
+        #: Of filters that a plugin has put in place of what the client asked for: what that was.
+        self.asked: dict[str, str] = {}
         self.first: int = 0
         self.last: int = 0
         self.first_order: int = 0

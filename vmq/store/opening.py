@@ -352,7 +352,10 @@ def stored_sessions(store: Store) -> list[StoredSession]:
     for key, value in scan(db, b"u"):
         session = sessions.get(key[1:9])
         if session is not None and not is_end(key):
-            session.subscriptions.append((key[9:].decode(), value[0]))
+            topic_filter = key[9:].decode()
+            session.subscriptions.append((topic_filter, value[0]))
+            if value[1:]:
+                session.asked[topic_filter] = value[1:].decode()
     for session in sessions.values():
         read_ends(db, session)
     return list(sessions.values())

@@ -236,8 +236,11 @@ class Store(Entries):
             self.delete(b"j" + session)
         self.put(b"g" + session, (first - 1).to_bytes(8, "big") + (order - 1).to_bytes(8, "big"))
 
-    def put_subscription(self, session: bytes, topic_filter: str, qos: int) -> None:
-        self.put(b"u" + session + topic_filter.encode(), bytes((qos,)))
+    def put_subscription(
+        self, session: bytes, topic_filter: str, qos: int, asked: str = ""
+    ) -> None:
+        """A subscription; `asked`: the filter that its client asked for, if that is another one."""
+        self.put(b"u" + session + topic_filter.encode(), bytes((qos,)) + asked.encode())
 
     def remove_subscription(self, session: bytes, topic_filter: str) -> None:
         self.delete(b"u" + session + topic_filter.encode())

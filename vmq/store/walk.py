@@ -40,6 +40,8 @@ KINDS: Final = b"abcdefghijklmnopqrstuvwxyz"
 #: Changes that are written at once, and records between two calls of the progress callback.
 STEP: Final = 1000
 
+_QOS: Final = (b"\0", b"\1", b"\2")
+
 #: Called with the records done and their total number.
 Progress = Callable[[int, int], None]
 
@@ -355,7 +357,10 @@ class Walk:
         for key, value in self.records(prefix=b"u"):
             if self.is_end(key, value):
                 continue
-            if len(key) < 10 or has_flaw(decode_filter, key[9:]) or len(value) != 1 or value[0] > 2:
+            asked = value[1:] or key[9:]
+            if value[:1] not in _QOS or any(
+                has_flaw(decode_filter, each) for each in (key[9:], asked)
+            ):
                 self.found_malformed("ill-formed subscriptions", key)
             elif self.has_session(key, "subscriptions"):
                 self.report.subscriptions += 1

@@ -99,6 +99,33 @@ async def test_subscriptions_that_nobody_could_judge_stay_and_are_judged_on_the_
         assert not answers
 
 
+@pytest.mark.parametrize("then", ["made", "", "other"])
+async def test_a_filter_that_a_plugin_made_is_asked_about_as_the_client_had_asked_for_it(
+    tmp_path: Path, then: str
+) -> None:
+    """It ends if the plugin makes yet another one of that: else a prefix would be put before itself."""
+    asked: list[str] = []
+    prefix = "made/"
+
+    def judge(_user: Any, _who: Any, wanted: list[Subscription]) -> Any:
+        asked.extend(each.topic_filter for each in wanted)
+        return [Subscription(prefix + each.topic_filter, min(each.qos, 1)) for each in wanted]
+
+    plugins = {"doors": Doors(auth_on_subscribe=judge)}
+    async with serving(tmp_path, plugins) as broker, session_of(broker, "c", clean=False) as peer:
+        await peer.ask(mqtt.subscribe_packet(1, ("t", 2)), b"\x90\x03\0\1\1")
+    async with serving(tmp_path, plugins) as broker:
+        subscriptions = broker.registry().subscribers["c"]
+        async with peer_of(broker) as peer:
+            assert (await peer.connect("c", clean=False)).raw == b"\x20\x02\x01\x00"
+            assert [*subscriptions.subscriptions] == ["made/t"]
+            prefix = then and then + "/"
+            ended = await present(broker.plugins.loaded["doors"].handle).reauthorize()
+            assert [*subscriptions.subscriptions] == ([] if ended else ["made/t"])
+            assert ended == (then == "other")
+    assert asked == ["t"] * 3
+
+
 async def durable(broker: Broker, *filters: str) -> None:
     """A session of a client that is away, for which a message waits on each of the topics."""
     async with session_of(broker, "c", clean=False) as peer:

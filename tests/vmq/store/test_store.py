@@ -136,7 +136,7 @@ def test_sessions_and_subscriptions_come_back(store: Store, tmp_path: Path) -> N
     store.put_subscription(first, "a/+/ü", 1)
     store.put_subscription(first, "$share/g/x/#", 2)
     store.put_subscription(second, "a", 0)
-    store.put_subscription(second, "b", 0)
+    store.put_subscription(second, "b", 0, "asked/ü")
     store.remove_subscription(second, "a")
     commit(store)
     store = reopen(store, tmp_path)
@@ -148,6 +148,7 @@ def test_sessions_and_subscriptions_come_back(store: Store, tmp_path: Path) -> N
     assert sorted(found["dev-ä"].subscriptions) == [("$share/g/x/#", 2), ("a/+/ü", 1)]
     assert found["dev-2"].offline_at == 1_700_000_000_123
     assert found["dev-2"].subscriptions == [("b", 0)]
+    assert (found["dev-ä"].asked, found["dev-2"].asked) == ({}, {"b": "asked/ü"})
 
 
 def test_retained_messages_come_back(store: Store, tmp_path: Path) -> None:

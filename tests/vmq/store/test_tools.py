@@ -54,7 +54,7 @@ def make(data: Path) -> None:
     store = start(data)
     for index in range(3):
         session = store.create_session(f"dev-{index}")
-        store.put_subscription(session, "a/+", 1)
+        store.put_subscription(session, "a/+", 1, "+")
         store.put_subscription(session, f"$share/group/{index}/#", 2)
         store.put_received(session, 7)
         deliver(store, session, 1, Message(b"a/b", b"sent", 2, False), 1)
@@ -243,6 +243,7 @@ DAMAGE = (
     ([(b"u" + OWN, b"\1")], "ill-formed subscriptions", WHOLE),
     ([(b"u" + OWN + b"b", b"\3")], "ill-formed subscriptions", WHOLE),
     ([(b"u" + OWN + b"b", b"")], "ill-formed subscriptions", WHOLE),
+    ([(b"u" + OWN + b"b", b"\1a/#/b")], "ill-formed subscriptions", WHOLE),
     ([(b"u" + number(8) + b"b", b"\1")], "subscriptions of no session: 1", WHOLE),
     ([(b"x" + OWN + b"\0\0", b"")], "ill-formed records of received packet ids", WHOLE),
     ([(b"x" + OWN + b"\0\1", b"1")], "ill-formed records of received packet ids", WHOLE),

@@ -29,6 +29,8 @@ DotOf = tuple[Number, Number]
 #: Where a message goes: for each slot and share group ("": all others there) concerned its dot there.
 Addresses = Annotated[list[tuple[SlotNumber, DotOf, str]], Meta(max_length=1 << 16)]
 Filters = Annotated[list[tuple[str, int]], Meta(max_length=1_000_000)]
+#: Of filters that a plugin has put in place of what a client asked for: what that was.
+Asked = Annotated[dict[str, str], Meta(max_length=1_000_000)]
 ClientId = Annotated[str, Meta(min_length=1, max_length=66_000)]
 MAX_PACKET: Final = 65_535
 PacketId = Annotated[int, Meta(ge=0, le=MAX_PACKET)]
@@ -146,6 +148,7 @@ class Attached(NodeMessage, frozen=True, tag=112):
     received: Annotated[list[ReceivedEntry], Meta(max_length=65_535)] = msgspec.field(
         default_factory=list
     )
+    asked: Asked = msgspec.field(default_factory=dict)
 
 
 class AttachRefused(NodeMessage, frozen=True, tag=113):
@@ -177,6 +180,7 @@ class SessionStep(Struct, array_like=True, frozen=True):
     more: list[bytes] = []
     count: PacketId = 1
     place: Annotated[int, Meta(ge=0, le=100_000)] = 0
+    asked: Asked = {}
 
 
 class FromClient(NodeMessage, frozen=True, tag=114):

@@ -47,8 +47,8 @@ class SlotClient:
         #: Who waits for a QoS 2 message of it to be safe, and for a packet id to be free.
         self.publishing: dict[int, list[Confirmations]] = {}
         self.releasing: dict[int, Confirmations] = {}
-        #: Subscriptions that its owner has not been told of.
-        self.fresh: dict[str, int] = {}
+        #: Subscriptions that its owner has not been told of: filter -> QoS, and the filter that was asked for.
+        self.fresh: dict[str, tuple[int, str]] = {}
         #: Packet ids of QoS 2 messages that plugins kept back.
         self.withheld: set[int] = set()
         #: Messages by packet id that it has not acknowledged, if plugins want to know when it does.

@@ -1,6 +1,6 @@
 """Connections of this node whose sessions are in slots: between the core's queues and the front's machine."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from random import Random
 from typing import Final
 
@@ -183,12 +183,13 @@ class SlotFronts:
         for each in arrival.attached.received:
             queue.earlier[each.packet] = each.digest if each.is_there else None
         for topic_filter, qos in arrival.attached.filters:
-            registry.add_subscription(subscriber, topic_filter, qos)
+            asked = arrival.attached.asked.get(topic_filter, "")
+            registry.add_subscription(subscriber, topic_filter, qos, asked)
 
     def _changed(self, client: SlotClient, subscriber: Subscriber, topic_filter: str) -> None:
         present = subscriber.find(topic_filter)
         if present is not None:
-            client.fresh[topic_filter] = present.qos
+            client.fresh[topic_filter] = present.qos, subscriber.asked_for(topic_filter)
         else:
             client.fresh.pop(topic_filter, None)
             ticket = client.ticket()
@@ -208,13 +209,13 @@ class SlotFronts:
             return None
         ticket = client.ticket()
         client.subscribing[ticket] = pending = Pending(lambda: client.subscribing.pop(ticket, None))
-        granted = []
+        granted: dict[str, tuple[int, str]] = {}
         for each in filters:
             client.fresh.pop(each, None)
             found = subscriber.find(each)
             if found is not None:
-                granted.append((each, found.qos))
-        self._front.step(queue.number, SessionStep(words.SUBSCRIBE, ticket, filters=granted))
+                granted[each] = found.qos, subscriber.asked_for(each)
+        self._front.step(queue.number, _subscribing(ticket, granted))
         self._soon()
         return pending
 
@@ -223,8 +224,7 @@ class SlotFronts:
         for number, client in self._clients.items():
             if client.fresh:
                 fresh, client.fresh = client.fresh, {}
-                step = SessionStep(words.SUBSCRIBE, client.ticket(), filters=list(fresh.items()))
-                self._front.step(number, step)
+                self._front.step(number, _subscribing(client.ticket(), fresh))
 
     def on_online(self, number: int) -> None:
         client = self._clients.get(number)
@@ -474,3 +474,10 @@ def _confirm(wait: Confirmations | None) -> None:
 
 def _nothing() -> None:
     pass
+
+
+def _subscribing(ticket: int, granted: Mapping[str, tuple[int, str]]) -> SessionStep:
+    """Subscriptions, as the owner of their session is told of them."""
+    filters = [(each, qos) for each, (qos, _) in granted.items()]
+    asked = {each: asked for each, (_, asked) in granted.items() if asked != each}
+    return SessionStep(words.SUBSCRIBE, ticket, filters=filters, asked=asked)

@@ -49,6 +49,8 @@ class StoredQueue:
         #: Kind of line -> places with their messages.
         self.lines: dict[str, list[tuple[int, Delivery]]] = {"i": [], "q": [], "h": []}
         self.received: list[int] = []
+        #: Of filters that a plugin has put in place of what the client asked for: what that was.
+        self.asked: dict[str, str] = {}
 
 
 class SlotImport:
@@ -91,6 +93,7 @@ class SlotImport:
         for topic_filter, qos in subscriptions.items():
             register.subscriptions[topic_filter] = 1, qos
             register.born[topic_filter] = ((point, 1, False, request),)
+        register.asked = dict(stored.asked)
         for packet in stored.received:
             register.received[packet] = ReceivedId((), b"")
         self._queue(state, client, register, stored)

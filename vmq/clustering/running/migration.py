@@ -167,6 +167,7 @@ class Migration:
         stored.received = subscriber.known_ids(self._core)
         left = registry.offline.get(subscriber.client_id) or registry.now_ms()
         filters = {each: granted.qos for each, granted in subscriber.subscriptions.items()}
+        stored.asked = subscriber.asked or {}
         found.session(client, subscriber.owner or "", left, filters, stored, is_own=True)
         return client
 

@@ -137,7 +137,8 @@ class Return:
         store.put_session(client, session, left, register.user or None)
         scope, _ = split_scope(client)
         for topic_filter, qos in register.granted().items():
-            store.put_subscription(session, topic_filter, qos)
+            asked = register.asked.get(topic_filter, "")
+            store.put_subscription(session, topic_filter, qos, asked)
             if topic_filter.startswith("$share/"):
                 self._members.setdefault(scope + topic_filter, (session, qos))
         for packet in register.received:

@@ -138,9 +138,9 @@ class Attachments:
             ReceivedEntry(packet, each.digest, self._has_given(each))
             for packet, each in register.received.items()
         ]
-        client, number, lineage, link = asked.client, asked.connection, asked.lineage, asked.link
-        rank, clock, granted = register.rank, self._here.clock, sorted(register.granted().items())
-        return Attached(client, number, rank, lineage, link, is_present, clock, granted, received)
+        head = asked.client, asked.connection, register.rank, asked.lineage, asked.link
+        clock, granted, made = self._here.clock, register.granted(), dict(register.asked)
+        return Attached(*head, is_present, clock, sorted(granted.items()), received, made)
 
     def _begin(self, front: int, asked: Attach, register: ClientRegister, is_present: bool) -> None:
         state, client, lineage = self._state, asked.client, self._owned.view.lineage
@@ -393,7 +393,7 @@ class Attachments:
         elif kind == SUBSCRIBE:
             request = request_of(attachment.connection, step.packet)
             self.subscribers.subscribe(
-                client, step.filters, request, lambda: self._say(attachment, SUBSCRIBED, step)
+                client, step, request, lambda: self._say(attachment, SUBSCRIBED, step)
             )
         elif kind == UNSUBSCRIBE:
             self.subscribers.unsubscribe(

@@ -299,6 +299,13 @@ def _merge_subscriptions(
     return subscriptions, born
 
 
+def _asked(topic_filter: str, ours: ClientRegister, theirs: ClientRegister) -> str:
+    """What the client asked for last, where a plugin made this filter of it."""
+    sides = [each for each in (ours, theirs) if topic_filter in each.born]
+    last = max(sides, key=lambda each: each.subscriptions[topic_filter])
+    return last.asked.get(topic_filter, "")
+
+
 def _is_over(side: ClientRegister, other: ClientRegister) -> bool:
     """Whether the other side has ended the session that this side has, and knew of its connection."""
     return 0 < side.session < other.ended and side.connection in other.ended_past
@@ -350,6 +357,7 @@ def _merge_registers(
         for each in born
         if (seen := _since(each, ours, theirs)) is not None
     }
+    asked = {each: was for each in born if (was := _asked(each, ours, theirs))}
     winner, other = (theirs, ours) if theirs.age() > ours.age() else (ours, theirs)
     session = winner.session or _left_session(one, client, ours, theirs, subscriptions)
     left = _unfinished(winner, other) if session else {}
@@ -360,7 +368,7 @@ def _merge_registers(
         and (*subscribed, over) == (ours.subscriptions, ours.born, ours.over)
         and missed == ours.missed
         and ahead == ours.ahead
-        and (before, since) == (ours.before, ours.since)
+        and (before, since, asked) == (ours.before, ours.since, ours.asked)
         and ours.ended >= theirs.ended
         and not left
     ):
@@ -368,7 +376,7 @@ def _merge_registers(
     register = winner.copy()
     register.subscriptions = subscriptions
     register.born, register.over = born, over
-    register.before, register.since = before, since
+    register.before, register.since, register.asked = before, since, asked
     register.missed = missed
     register.ahead = ahead
     register.ended = max(ours.ended, theirs.ended)

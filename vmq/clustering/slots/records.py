@@ -81,8 +81,11 @@ def _plain(state: SlotState, change: _Change) -> Any:
             return None
         places = [register.born.get(topic_filter), register.over.get(topic_filter)]
         rest: list[Any] = [register.before.get(topic_filter, ())]
-        if (since := register.since.get(topic_filter)) is not None:
-            rest.append(sorted(since.runs.items()))
+        since, asked = register.since.get(topic_filter), register.asked.get(topic_filter)
+        if since is not None or asked:
+            rest.append(None if since is None else sorted(since.runs.items()))
+        if asked:
+            rest.append(asked)
         return [*found, *places, *rest] if rest != [()] else [*found, *places]
     if kind == "i":
         return _window(register, first)
@@ -309,8 +312,10 @@ def _load_clients(
             if rest:
                 if rest[0]:
                     register.before[topic_filter] = _points(rest[0])
-                if rest[1:]:
+                if rest[1:] and rest[1] is not None:
                     register.since[topic_filter] = NodeClock(dict(rest[1]))
+                if rest[2:]:
+                    register.asked[topic_filter] = rest[2]
             state.last = max(state.last, stamp)
         elif kind == b"i":
             client = key[3:].decode()

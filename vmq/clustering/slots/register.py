@@ -176,6 +176,8 @@ class ClientRegister:
         self.received: dict[int, ReceivedId] = {}
         #: Filter -> stamp, granted QoS (-1: unsubscribed).
         self.subscriptions: dict[str, tuple[int, int]] = {}
+        #: Of those that a plugin has put in place of what the client asked for: what that was.
+        self.asked: dict[str, str] = {}
         #: In which versions of which lineages each of those that are there began, in several if forks did not know of
         #: each other, and in which the client has asked for it again since. Who includes where it began knows it; who
         #: includes all of them may end it.
@@ -235,6 +237,7 @@ class ClientRegister:
         """It ends, wherever it was asked for."""
         _, begun = self.over.get(topic_filter, NEVER_OVER)
         begun = self.born.pop(topic_filter, begun)
+        self.asked.pop(topic_filter, None)
         self.since.pop(topic_filter, None)
         self.over[topic_filter] = self.past, (*self.before.pop(topic_filter, ()), *begun)
 
@@ -277,6 +280,7 @@ class ClientRegister:
             other.window[packet] = SentMessage(sent.dot, sent.is_received, sent.qos, sent.order)
         other.received = dict(self.received)
         other.subscriptions = dict(self.subscriptions)
+        other.asked = dict(self.asked)
         other.born = dict(self.born)
         other.over = dict(self.over)
         other.before = dict(self.before)

@@ -351,12 +351,19 @@ class SlotState(ColdQueues):
         now: int,
         request: int = 0,
         has_forks: bool = True,
+        asked: str = "",
     ) -> None:
-        """A subscription begins, or ends (QoS -1); `request` is the same wherever it was sent again."""
+        """A subscription begins, or ends (QoS -1); `request` is the same wherever it was sent again.
+
+        `asked`: the filter that the client asked for, if a plugin has put this one in its place.
+        """
         register = self.registers[client]
         if qos < 0:
             register.end(topic_filter)
         else:
+            register.asked.pop(topic_filter, None)
+            if asked:
+                register.asked[topic_filter] = asked
             seen = self.context if has_forks else None
             register.begin(topic_filter, self.lineage, self.version + 1, request, seen)
         register.subscriptions[topic_filter] = self.stamp(now), qos

@@ -6,7 +6,7 @@ A subscription is a record of its slot; SUBACK waits until it is safe and the no
 from collections.abc import Callable
 from typing import Final
 
-from vmq.clustering.messages.fronts import OfferTaken
+from vmq.clustering.messages.fronts import OfferTaken, SessionStep
 from vmq.clustering.slots.limits import QueueLimits
 from vmq.clustering.slots.owned import OwnedSlot
 from vmq.clustering.slots.queued import StoredMessage
@@ -111,14 +111,14 @@ class Subscribers:
     # Subscriptions
 
     def subscribe(
-        self, client: str, filters: list[tuple[str, int]], request: int, then: Callable[[], None]
+        self, client: str, step: SessionStep, request: int, then: Callable[[], None]
     ) -> None:
         has_forks = not self._owned.has_all_forks()
-        for topic_filter, qos in filters:
-            now = self._here.time()
-            self._state.subscribe(client, topic_filter, qos, now, request, has_forks)
+        for topic_filter, qos in step.filters:
+            now, asked = self._here.time(), step.asked.get(topic_filter, "")
+            self._state.subscribe(client, topic_filter, qos, now, request, has_forks, asked)
             self.groups.joined(client, topic_filter, qos)
-        routed = [each for each, qos in filters if qos and not is_served(each)]
+        routed = [each for each, qos in step.filters if qos and not is_served(each)]
         self._announce(client, routed, [], then)
 
     def unsubscribe(self, client: str, filters: list[str], then: Callable[[], None]) -> None:

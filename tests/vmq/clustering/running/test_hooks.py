@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from vmq_hooks.types import Message, SubscriberId
+from vmq_hooks.types import Message, SubscriberId, Subscription
 
 from tests.support.until import until
 from tests.vmq.clustering.device import Device
@@ -90,3 +90,26 @@ async def test_a_session_that_expires_is_told_and_is_nowhere_any_more(tmp_path: 
         assert told == [("b", device.client_id)]
         assert owner_of(nodes, device.client_id) == "b"
         assert not await device.connect(nodes["a"])
+
+
+async def test_a_filter_that_a_plugin_made_is_asked_about_as_the_client_had_asked_for_it(
+    tmp_path: Path,
+) -> None:
+    """By whatever node it comes back, and when its slot has gone to another one."""
+    asked: list[str] = []
+
+    def prefixed(_user: Any, _who: Any, wanted: list[Subscription]) -> list[Subscription]:
+        asked.extend(each.topic_filter for each in wanted)
+        return [Subscription("made/" + each.topic_filter, each.qos) for each in wanted]
+
+    async with slotted(tmp_path) as nodes, Device(named(nodes, "b", "s")) as device:
+        for each in nodes.brokers.values():
+            each.hooks.auth_on_subscribe = prefixed
+        await device.connect(nodes["a"], ("t", 1))
+        await leave(nodes, device)
+        await nodes.brokers.pop("b").stop()
+        await until(lambda: owner_of(nodes, device.client_id) not in ("", "b"))
+        assert await device.connect(nodes["a"])
+        await nodes["a"].publish("made/t", b"0", 1)
+        await device.until(lambda: device.log == ["0"])
+        assert asked == ["t", "t"]

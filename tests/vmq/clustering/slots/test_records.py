@@ -133,3 +133,21 @@ def test_the_next_owner_knows_whether_the_connection_that_a_client_has_began_its
     assert load_state(all_records(there)).registers["c"].is_first
     there.register("c").connect(2, 8, has_forks=False)
     assert not load_state(all_records(there)).registers["c"].is_first
+
+
+def test_what_a_client_had_asked_for_comes_with_the_filter_that_a_plugin_made_of_it() -> None:
+    """Of two forks that of the later request counts."""
+    one = state("c")
+    one.subscribe("c", "made/t", 1, 0, has_forks=False, asked="t")
+    one.subscribe("c", "plain", 1, 0)
+    other = load_state(all_records(one))
+    assert other.registers["c"].asked == {"made/t": "t"}
+    assert [*other.registers["c"].since] == ["plain"]
+    other.begin((2, ORIGIN + 1))
+    other.subscribe("c", "made/t", 1, 9, asked="u")
+    for here, there in ((one, other), (other, one)):
+        found = load_state(all_records(here))
+        merge(found, load_state(all_records(there)), [])
+        assert found.registers["c"].asked == {"made/t": "u"}
+    other.subscribe("c", "made/t", -1, 10)
+    assert other.registers["c"].asked == {}
