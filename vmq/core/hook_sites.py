@@ -10,11 +10,14 @@ whoever sets it sees to that. A plain site is called for its information. An `au
 """
 
 from collections.abc import Callable
-from typing import Any
+from itertools import count
+from typing import Any, Final
 
 from vmq_hooks.modifiers import DeliverModifiers
 from vmq_hooks.types import Message, Peer, SubscriberId, Subscription
 from vmq_hooks.verdicts import Refuse
+
+_GENERATIONS: Final = count(1)
 
 #: What an `auth_` site answers, and what `Pending` brings in the end.
 Answer = Any
@@ -99,8 +102,8 @@ class Hooks:
         self.in_publish_path = False
         #: A hook wants to see each PUBLISH or each delivery: runs never pass.
         self.sees_each = False
-        #: Another number whenever kept verdicts hold no longer.
-        self.generation: int = 0
+        #: Another number whenever kept verdicts hold no longer, and for each object.
+        self.generation: int = next(_GENERATIONS)
         #: They are those of every client that is away: no listener chooses who decides about what its clients may.
         self.are_of_absent: bool = True
 
@@ -108,4 +111,8 @@ class Hooks:
         """Works out anew which paths are free of hooks, and ends what was kept."""
         self.sees_each = self.on_publish is not None or self.on_deliver is not None
         self.in_publish_path = self.sees_each or self.auth_on_publish is not None
-        self.generation += 1
+        self.forget_kept()
+
+    def forget_kept(self) -> None:
+        """Ends what was kept."""
+        self.generation = next(_GENERATIONS)

@@ -101,7 +101,7 @@ class Plugins:
         for chain in self._chains:
             chain.forget()
         for selection in self._selections:
-            selection.hooks.generation += 1
+            selection.hooks.forget_kept()
 
     def watch(self, wrap: Wrap | None) -> None:
         """Has `wrap` look at every call of a hook, for a trace; None ends that."""

@@ -10,7 +10,7 @@ from vmq_hooks.types import Message as SeenMessage
 from vmq_hooks.types import SubscriberId
 from vmq_hooks.verdicts import Refuse
 
-from vmq.core.hook_sites import AcceptedUntil, Answer, Pending
+from vmq.core.hook_sites import AcceptedUntil, Answer, Hooks, Pending
 from vmq.core.registry import Registry
 from vmq.core.subscriber import Subscriber
 from vmq.mqtt.message import Message, Sourced
@@ -22,16 +22,20 @@ AT_ONCE: Final = 16
 
 def send_retained(
     registry: Registry,
+    hooks: Hooks,
     subscriber: Subscriber,
     topic_filter: str,
     found: list[Message],
     qos: int,
     first: bool,
 ) -> None:
-    """As `Registry.send_retained`, without those whose source may not publish them any more."""
-    core = registry.core
-    if found and core.options.check_retain_source and core.hooks.auth_on_publish is not None:
-        Check(registry, subscriber, topic_filter, found, qos, first).go_on()
+    """As `Registry.send_retained`, without those whose source may not publish them any more.
+
+    By which listener a message came is not kept: `hooks` are those of the subscriber's.
+    """
+    is_on = registry.core.options.check_retain_source
+    if found and is_on and hooks.auth_on_publish is not None:
+        Check(registry, hooks, subscriber, topic_filter, found, qos, first).go_on()
     else:
         registry.send_retained(subscriber, topic_filter, found, qos, first)
 
@@ -42,6 +46,7 @@ class Check:
     def __init__(
         self,
         registry: Registry,
+        hooks: Hooks,
         subscriber: Subscriber,
         topic_filter: str,
         found: list[Message],
@@ -50,6 +55,7 @@ class Check:
     ) -> None:
         self.first = first
         self.registry = registry
+        self.hooks = hooks
         self.subscriber = subscriber
         self.topic_filter = topic_filter
         self.qos = qos
@@ -90,7 +96,7 @@ class Check:
 
     def ask(self, message: Sourced) -> None:
         core = self.registry.core
-        hooks = core.hooks
+        hooks = self.hooks
         hook = hooks.auth_on_publish
         generation = hooks.generation
         if hook is None or (message.judged == generation and core.clock() < message.judged_until):

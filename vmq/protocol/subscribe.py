@@ -229,6 +229,8 @@ class Subscribing(Publisher):
         """Sends retained messages of the subscriptions that are new, so many topics at a time."""
         subscriber = self.subscriber
         assert subscriber is not None
+        # Clients in the broker's own process have no hooks: for these all of its plugins judge.
+        hooks = self.core.hooks if self.is_ours else self.hooks
         fresh = request.fresh
         left = NODES_A_STEP
         while fresh and left > 0 and not self.output.closing:
@@ -245,7 +247,9 @@ class Subscribing(Publisher):
                 left -= walk.visited
                 qos = request.granted[topic_filter]
                 if found or is_first:
-                    send_retained(self.registry, subscriber, topic_filter, found, qos, is_first)
+                    send_retained(
+                        self.registry, hooks, subscriber, topic_filter, found, qos, is_first
+                    )
                 if not walk.is_over():
                     request.walk = walk
                     continue

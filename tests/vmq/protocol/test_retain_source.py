@@ -7,7 +7,7 @@ import pytest
 from vmq_hooks import PublishModifiers, Refuse
 
 from tests.vmq.support import Client, House
-from vmq.core.hook_sites import AcceptedUntil, Pending
+from vmq.core.hook_sites import AcceptedUntil, Hooks, Pending
 from vmq.mqtt.message import Sourced
 from vmq.protocol.retain_source import AT_ONCE, STEP
 
@@ -71,12 +71,29 @@ def test_a_verdict_that_may_be_kept_is_kept_until_it_ends_or_the_rules_change(ho
     for _ in range(2):
         assert len(brought(house)) == 3
     assert len(judge.asked) == 3
-    house.core.hooks.generation += 1
+    house.core.hooks.forget_kept()
     assert len(brought(house)) == 3
     assert len(judge.asked) == 6
     house.clock.advance(10)
     assert len(brought(house)) == 3
     assert len(judge.asked) == 9
+
+
+def test_the_plugins_of_the_subscriber_s_listener_judge_and_keep_their_own_verdicts(
+    house: House,
+) -> None:
+    keep(house, 1)
+    judge = Judge(house)
+    judge.answer = lambda _topic: AcceptedUntil(house.core.clock() + 10)
+    assert brought(house) == ["t/0"]
+    refuses, asks_nobody = Hooks(), Hooks()
+    refuses.auth_on_publish = lambda *_: Refuse("no")
+    for hooks, expected in ((refuses, []), (asks_nobody, ["t/0"])):
+        client = house.client("new")
+        client.connection.session.hooks = hooks
+        client.subscribe(("t/#", 0))
+        assert topics(client) == expected
+    assert len(judge.asked) == 1
 
 
 def test_nobody_is_asked_about_what_has_no_source_or_where_the_option_is_off(house: House) -> None:
