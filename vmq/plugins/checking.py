@@ -33,7 +33,7 @@ def prepare(name: str, options: PluginOptions) -> tuple[Plugin, Any]:
     config = own_config(name, options, kind.Config)
     try:
         return kind(), config
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         raise LoadError(f"plugin {name}: {type(error).__name__}: {error}") from error
 
 
@@ -78,7 +78,7 @@ def check(name: str, options: PluginOptions, plugin: Plugin, config: Any, broker
         mistakes = [Mistake(*each) for each in plugin.check(broker, config)]
     except ValueError as error:
         mistakes = [Mistake("", str(error))]
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         raise LoadError(f"plugin {name}: check: {type(error).__name__}: {error}") from error
     if mistakes:
         raise ConfigError(

@@ -140,9 +140,11 @@ def _observed(step: AnswerStep, function: Callable[..., Any]) -> Callable[..., A
         began = perf_counter()
         try:
             return function(*arguments)
-        except Exception:
+        except BaseException as error:
             step.guard.errors[_FUNCTIONS] += 1
-            raise
+            if isinstance(error, Exception):
+                raise
+            raise RuntimeError(f"{type(error).__name__}: {error}") from error
         finally:
             step.observe(perf_counter() - began)
 

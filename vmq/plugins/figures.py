@@ -85,7 +85,7 @@ def _gauges(gauges: Iterable[tuple[str, PluginGauge]]) -> Iterator[Family]:
     for name, gauge in gauges:
         try:
             read = _read(gauge)
-        except Exception:
+        except BaseException:
             # A plugin's fault; the other figures are still asked for.
             log.exception("plugin %s: its gauge %s cannot be read", gauge.plugin, name)
             continue

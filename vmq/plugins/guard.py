@@ -85,7 +85,7 @@ class PluginGuard(Breaker):
             kind = type(error).__name__
             try:
                 text = f"{kind}: {error}"
-            except Exception:  # noqa: BLE001 - `__str__` is the plugin's code: it may raise anything
+            except BaseException:  # noqa: BLE001 - `__str__` is the plugin's code: it may raise anything
                 text = kind
             self._tell(hook, kind, f'error="{text}"', error)
         self._count()

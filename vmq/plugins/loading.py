@@ -52,7 +52,7 @@ def load(name: str, path: Path | None) -> type[Plugin]:
         return _from_package(name)
     except LoadError:
         raise
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         where = where_raised(error, _source(name, path))
         text = error.msg if isinstance(error, SyntaxError) else str(error)
         raise LoadError(f"plugin {name}: {type(error).__name__}: {text}{where}") from error

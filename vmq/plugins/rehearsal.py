@@ -12,7 +12,7 @@ from msgspec import Struct
 from vmq_hooks import REFUSED_QOS, Accept, Explanation, Next, Question, Refuse
 
 from vmq.plugins.compiling import deciding
-from vmq.plugins.steps import VerdictStep
+from vmq.plugins.steps import VerdictStep, ends_task
 
 if TYPE_CHECKING:
     from vmq.plugins.loaded import LoadedPlugin
@@ -88,7 +88,9 @@ async def _explained(member: "LoadedPlugin", question: Question, verdict: Verdic
         found = member.plugin.explain(question, verdict)
         if inspect.isawaitable(found):
             found = await found
-    except Exception as error:
+    except BaseException as error:
+        if ends_task(error):
+            raise
         log.warning("plugin %s: explain failed", member.name, exc_info=error)
         found = None
     if isinstance(found, Explanation):

@@ -19,12 +19,18 @@ _WANTED: Final = 2
 def ends_task(error: BaseException) -> bool:
     """Whether the broker ends the task in which this came up: a plugin's code may raise whatever there is.
 
-    So it may be cancelled by itself, by awaiting what somebody else has cancelled.
+    So it may be cancelled by itself, by awaiting what somebody else has cancelled. GeneratorExit is the broker's where
+    no task runs: a coroutine that is not waited for any more is closed.
     """
-    if isinstance(error, asyncio.CancelledError):
+    if not isinstance(error, asyncio.CancelledError | GeneratorExit):
+        return False
+    try:
         task = asyncio.current_task()
-        return task is not None and task.cancelling() > 0
-    return isinstance(error, GeneratorExit)
+    except RuntimeError:  # the event loop has ended
+        task = None
+    if isinstance(error, GeneratorExit):
+        return task is None
+    return task is not None and task.cancelling() > 0
 
 
 def adapted(

@@ -43,11 +43,13 @@ def test_labels_out_of_what_clients_send_fill_nothing() -> None:
     assert samples({"p": counters}, "vmq_plugin_plain")[0].value == 1
 
 
-@pytest.mark.parametrize("labels", [{"a b": "1"}, {"plugin": "x"}, None])
-def test_a_gauge_with_bad_labels_or_too_many_is_left_out_and_told(
-    labels: dict[str, str] | None, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("labels", [{"a b": "1"}, {"plugin": "x"}, None, GeneratorExit()])
+def test_a_gauge_that_fails_or_has_bad_labels_or_too_many_is_left_out_and_told(
+    labels: dict[str, str] | BaseException | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     def read() -> Iterator[tuple[Mapping[str, str], float]]:
+        if isinstance(labels, BaseException):
+            raise labels
         for number in range(MAX_SAMPLES + 1):
             yield labels if labels is not None else {"n": str(number)}, 1.0
 

@@ -47,7 +47,7 @@ class Says(Plugin):
         return self.answer
 
     def explain(self, question: Question, verdict: Any) -> Any:
-        if isinstance(self.explained, Exception):
+        if isinstance(self.explained, BaseException):
             raise self.explained
         return self.explained
 
@@ -96,10 +96,11 @@ async def test_an_async_explanation_is_waited_for(tmp_path: Path) -> None:
     assert await ask(tmp_path, SUBSCRIBE, p=Later(True)) == [("p", "auth_on_subscribe: Accept")]
 
 
+@pytest.mark.parametrize("error", [ValueError("oh"), SystemExit(0), GeneratorExit()])
 async def test_an_explanation_that_fails_takes_nothing_away(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, error: BaseException
 ) -> None:
-    plugin = Says(Refuse("not today"), ValueError("oh"))
+    plugin = Says(Refuse("not today"), error)
     assert await ask(tmp_path, PUBLISH, p=plugin) == [("p", "not today")]
     assert "plugin p: explain failed" in caplog.text
 

@@ -174,21 +174,22 @@ async def test_an_installed_plugin_that_was_enabled_runs_until_it_is_disabled(
         assert plugins.sections == {}
 
 
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, GeneratorExit])
 async def test_code_that_ends_the_program_ends_itself(
-    stamp: Path, caplog: pytest.LogCaptureFixture
+    stamp: Path, caplog: pytest.LogCaptureFixture, error: type[BaseException]
 ) -> None:
     async with serving(stamp.parent, sections={"stamp": options(path=str(stamp))}) as broker:
-        write(stamp, "2", start="raise SystemExit(0)")
+        write(stamp, "2", start=f"raise {error.__name__}")
         with pytest.raises(PluginError, match="cannot start"):
             await broker.plugins.reload("stamp")
-        put(stamp, "import sys\nsys.exit(0)\n")
-        with pytest.raises(PluginError, match="SystemExit"):
+        put(stamp, f"raise {error.__name__}")
+        with pytest.raises(PluginError, match=error.__name__):
             await broker.plugins.reload("stamp")
         handle = broker.plugins.loaded["stamp"].handle
         assert handle is not None
 
         async def ends() -> None:
-            raise SystemExit(0)
+            raise error
 
         await asyncio.wait([handle.spawn(ends())])
         await until(lambda: "a task of the plugin failed" in caplog.text)

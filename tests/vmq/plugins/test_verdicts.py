@@ -65,6 +65,7 @@ async def guarded(folder: Path, plugin: Plugin) -> AsyncIterator[tuple[Broker, P
         (OSError("broken"), 3),
         (SystemExit(0), 3),
         (KeyboardInterrupt(), 3),
+        (GeneratorExit(), 3),
         (asyncio.CancelledError(), 3),
         (SpeechlessError(), 3),
         (Accept(cache=Cache(float("nan"))), 3),

@@ -35,7 +35,12 @@ HOT = options(
 class Units(Plugin):
     @hook
     def expression_functions(self) -> Mapping[str, Callable[..., Any]]:
-        return {"celsius": lambda fahrenheit: (fahrenheit - 32) / 1.8}
+        return {"celsius": self.celsius}
+
+    def celsius(self, fahrenheit: Any) -> float:
+        if fahrenheit == "exit":
+            raise SystemExit(0)
+        return float((fahrenheit - 32) / 1.8)
 
 
 class Others(Plugin):
@@ -55,25 +60,25 @@ async def test_an_expression_calls_what_a_plugin_brings(tmp_path: Path) -> None:
         peer_of(broker, TCP) as device,
     ):
         await connected(device, "device")
-        for number, payload in enumerate((b"50", b"212", b'"warm"'), 1):
+        for number, payload in enumerate((b"50", b"212", b'"warm"', b'"exit"'), 1):
             device.send(publish_packet("sensors/a", payload, qos=1, packet_id=number))
             await device.expect(bytes([0x40, 2, 0, number]))
         assert bodies(broker, b"alerts") == [b"100"]
         (row,) = list_mappings(broker)
-        assert (row.seen, row.sent, row.failed) == (3, 1, 1), "what it raises fails that message"
+        assert (row.seen, row.sent, row.failed) == (4, 1, 2), "what it raises fails that message"
         guard = broker.plugins.guards["units"]
-        assert guard.errors["expression_functions"] == 1
+        assert guard.errors["expression_functions"] == 2
         assert guard.failures == 0, "no client opens a plugin's breaker by what it sends"
         await broker.plugins.disable("units")
         assert broker.plugins.functions().keys() == {"celsius", "twice"}, "the other's counts now"
         await broker.plugins.disable("others")
         assert any("there is no function celsius" in each for each in broker.health())
-        device.send(publish_packet("sensors/a", b"212", qos=1, packet_id=4))
-        await device.expect(bytes([0x40, 2, 0, 4]))
-        await until(lambda: list_mappings(broker)[0].failed == 2)
-        await broker.plugins.enable("units")
         device.send(publish_packet("sensors/a", b"212", qos=1, packet_id=5))
         await device.expect(bytes([0x40, 2, 0, 5]))
+        await until(lambda: list_mappings(broker)[0].failed == 3)
+        await broker.plugins.enable("units")
+        device.send(publish_packet("sensors/a", b"212", qos=1, packet_id=6))
+        await device.expect(bytes([0x40, 2, 0, 6]))
         assert bodies(broker, b"alerts") == [b"100", b"100"]
 
 
