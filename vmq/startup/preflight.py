@@ -8,6 +8,7 @@ import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from msgspec import UNSET
 
@@ -190,5 +191,10 @@ def unwritable(folder: Path) -> str:
             return "it is no folder" if each == folder else f"{each} is no folder"
         if not os.access(each, os.R_OK | os.W_OK | os.X_OK):
             return denied(each) if each == folder else f"{denied(each)} in {each}"
-        return ""
+        try:
+            # To root everything is permitted, and some file systems take nothing all the same.
+            with TemporaryFile(dir=each):
+                return ""
+        except OSError as error:
+            return f"no file can be made in {each}: {error.strerror or error}"
     return "there is no such file system"

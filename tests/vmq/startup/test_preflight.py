@@ -343,6 +343,14 @@ def test_a_folder_without_rights(
     assert f'broker.data_dir = "{tmp_path}/{name}": {tmp_path}/{name}: {reason}' in line
 
 
+def test_a_folder_in_which_not_even_root_can_make_anything(tmp_path: Path, files: Path) -> None:
+    path, _ = written(tmp_path, files, Wrong(TCP, ""))
+    path.write_text(path.read_text().replace(f"{tmp_path}/data", "/proc/vmq"))
+    (line,) = look(path).problems
+    assert 'broker.data_dir = "/proc/vmq": /proc/vmq: ' in line
+    assert "in /proc" in line
+
+
 def test_the_number_of_workers_is_looked_at(tmp_path: Path, files: Path) -> None:
     text = TCP + '[broker]\nworkers = 2\ndata_dir = "FILES/data"\n'
     text += '[plugins.vmq_spark.streams.s]\nfilters = ["a"]\n'
