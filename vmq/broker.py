@@ -394,13 +394,9 @@ class Broker(Configured):
     # Changes while it runs
 
     def reload(self, config: Config) -> list[str]:
-        """Takes over a new configuration, all of it or nothing; returns the keys that changed.
+        """Takes over a new configuration, all of it or nothing, as `Configured.reload`; returns the keys that changed.
 
         Certificates and the files of plugins are read anew too, changed or not.
-
-        Raises:
-            ConfigError: the configuration is impossible or not safe.
-            ReloadError: an option changed that cannot change live.
         """
         changed = super().reload(config)
         self.read_files_anew()
@@ -410,6 +406,9 @@ class Broker(Configured):
         """Reads certificates, and has the plugins read the files that are theirs."""
         self.reload_certificates()
         self._spawn(self.plugins.reread())
+
+    async def followed(self) -> list[str]:
+        return await self.parts.followed()
 
     def _follow(self, live: LiveConfig, changed: list[str]) -> None:
         self.parts.follow(live.config, changed)
@@ -436,10 +435,10 @@ class Broker(Configured):
 
     # Background work
 
-    def _spawn(self, work: Any) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._background.add(task)
+    def _spawn(self, work: Any) -> "asyncio.Task[Any]":
+        self._background.add(task := asyncio.get_running_loop().create_task(work))
         task.add_done_callback(self._background.discard)
+        return task
 
     # Figures
 

@@ -84,5 +84,9 @@ class Configured(ABC):
         return changed
 
     @abstractmethod
+    async def followed(self) -> list[str]:
+        """Returns when the configuration in force is followed everywhere: which plugins stay as they were, and why."""
+
+    @abstractmethod
     def _follow(self, live: LiveConfig, changed: list[str]) -> None:
         """Goes by a configuration that is in force from now on; `changed` names what differs from the one before."""

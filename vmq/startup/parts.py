@@ -63,10 +63,11 @@ class Parts:
         host: PluginHost,
         prepared: Mapping[str, tuple[Plugin, Any]] | None,
         counted: Callable[[], dict[str, int]],
-        spawn: Callable[[Coroutine[Any, Any, None]], None],
+        spawn: Callable[[Coroutine[Any, Any, Any]], asyncio.Task[Any]],
     ) -> None:
         self._config = config
         self._spawn = spawn
+        self._following: asyncio.Task[list[str]] | None = None
         self.registries = registries
         self.host = host
         self.core, self.committer = core, committer = open_core(config)
@@ -213,16 +214,22 @@ class Parts:
         update_connections(keys, config, self.connections)
         self.committer.flush_interval = config.store.flush_interval
         others = {key: _value(config, key) for key in changed if not key.startswith("plugins.")}
-        self._spawn(self._tell_plugins(others))
+        self._following = self._spawn(self._tell_plugins(others))
         if self.memory is not None:
             self.memory.set_limit(config.limits.max_memory)
         if self._upkeep is not None:
             self._upkeep.configure(config)
 
-    async def _tell_plugins(self, others: Mapping[str, object]) -> None:
+    async def _tell_plugins(self, others: Mapping[str, object]) -> list[str]:
         """Has the plugins go by the configuration; `others`: options that changed and are not theirs."""
-        for problem in await self.plugins.take_over(self._config.plugins, others):
+        problems = await self.plugins.take_over(self._config.plugins, others)
+        for problem in problems:
             tell_of_plugins(problem)
+        return problems
+
+    async def followed(self) -> list[str]:
+        """Returns when the plugins go by the configuration in force: why some of them stay as they were."""
+        return [] if self._following is None else await asyncio.shield(self._following)
 
 
 def _value(config: Config, key: str) -> object:

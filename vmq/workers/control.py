@@ -78,7 +78,7 @@ class WorkerFailed(Struct, frozen=True, tag=True):
 
 
 class Followed(Struct, frozen=True, tag=True):
-    """From a worker: the configuration is in force, or (with a refusal) nothing of it is."""
+    """From a worker: the configuration is in force; with a refusal nothing of it is, or plugins stay as they were."""
 
     refusal: str = ""
 

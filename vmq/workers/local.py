@@ -292,12 +292,12 @@ class SupervisorOperations:
     async def _set_option(self, wanted: Any) -> Done:
         value = wanted.value if isinstance(wanted.value, str) else toml_value(wanted.value)
         changed = options.set_option(self._supervisor, wanted.option, value)
-        await self._supervisor.delivered()
+        await self._supervisor.followed()
         return changed
 
     async def _reset_option(self, wanted: Any) -> Done:
         changed = options.reset_option(self._supervisor, wanted.option)
-        await self._supervisor.delivered()
+        await self._supervisor.followed()
         return changed
 
 

@@ -33,7 +33,7 @@ class WorkerPart:
         self._is_watched = False
         self._receiver: Receiver | None = None
 
-    def do(self, message: Follow | Watch) -> None:
+    async def do(self, message: Follow | Watch) -> None:
         """What the supervisor tells."""
         if isinstance(message, Watch):
             self._is_watched = message.is_watched
@@ -43,6 +43,7 @@ class WorkerPart:
             self._broker.take_over(message.settings.live)
             if message.is_read:
                 self._broker.read_files_anew()
+            refusal = "; ".join(await self._broker.followed())
         except (ConfigError, ReloadError, OSError) as problem:
             refusal = str(problem)
         self._channel.send(Followed(refusal))

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from vmq.config.configured import Configured
 from vmq.config.options import Config
@@ -17,6 +17,8 @@ from vmq.workers.lock import FolderLock, InUseError
 from vmq.workers.plan import Plan
 from vmq.workers.ports import PortError, Ports
 from vmq.workers.process import COMMAND, Worker
+
+T = TypeVar("T")
 
 log = logging.getLogger("vmq.workers")
 
@@ -57,7 +59,7 @@ class Supervisor(Configured):
         self.frontend = Frontend(self)
         self._tasks: set[asyncio.Task[None]] = set()
         #: The last configuration that is on its way to the workers.
-        self._delivery: asyncio.Task[None] | None = None
+        self._delivery: asyncio.Task[list[str]] | None = None
         #: The configuration that is taken over now was read anew.
         self._is_read = False
 
@@ -166,7 +168,7 @@ class Supervisor(Configured):
 
         return begin
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+    def _spawn(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -183,19 +185,17 @@ class Supervisor(Configured):
             self._is_read = False
 
     def _follow(self, live: LiveConfig, changed: list[str]) -> None:
-        """Soon (see `delivered`) it is in force in the workers too."""
+        """Soon (see `followed`) it is in force in the workers too."""
         for listener in self.frontend.listeners.values():
             listener.configure(live.config)
         self._delivery = self._spawn(self._deliver(live, self._delivery, is_read=self._is_read))
 
-    async def delivered(self) -> None:
-        """Returns when every worker goes by the configuration in force."""
-        if self._delivery is not None:
-            await asyncio.wait([self._delivery])
+    async def followed(self) -> list[str]:
+        return [] if self._delivery is None else await asyncio.shield(self._delivery)
 
     async def _deliver(
-        self, live: LiveConfig, before: "asyncio.Task[None] | None", *, is_read: bool
-    ) -> None:
+        self, live: LiveConfig, before: "asyncio.Task[list[str]] | None", *, is_read: bool
+    ) -> list[str]:
         if before is not None:
             await asyncio.wait([before])
         workers = list(self.workers.values())
@@ -209,4 +209,6 @@ class Supervisor(Configured):
         )
         for worker, refusal in zip(workers, refusals, strict=True):
             if refusal:
-                log.error('reload refused worker=%d reason="%s"', worker.number, refusal)
+                text = 'configuration not followed worker=%d reason="%s"'
+                log.error(text, worker.number, refusal)
+        return list(dict.fromkeys(each for each in refusals if each))

@@ -127,8 +127,17 @@ def test_a_reload_is_told_of_whether_it_was_taken_or_not(
     audited.config.write_text(text.replace("depth = 5", "depth = false"))
     os.kill(audited.broker.pid, signal.SIGHUP)
     audited.broker.wait_log("reload refused")
+    text = text.replace("depth = 5", "depth = 7")
+    audited.config.write_text(text.replace("vmq_passwd]", 'vmq_passwd]\ncolour = "red"'))
+    os.kill(audited.broker.pid, signal.SIGHUP)
+    audited.broker.wait_log("reloaded in part")
     assert audited.broker.terminate() == 0
-    taken, refused = [plain(each) for each in audited.events()][:2]
+    events = [plain(each) for each in audited.events()]
+    taken, refused = events[:2]
+    partly = next(each for each in events if "in part" in each.get("result", ""))
+    assert "limits.topic_max_depth" in partly["changed"]
+    assert "plugins.vmq_passwd.colour" in partly["result"]
+    assert [each["result"] for each in events if each.get("result") == "ok"] == ["ok"]
     told = {"message": "configuration reload", "by": "SIGHUP"}
     assert taken == {**told, "changed": "limits.topic_max_depth", "result": "ok"}
     assert "topic_max_depth = false" in refused["result"]

@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, Protocol
 
 from vmq.cli.start.logs import BrokerLog
 from vmq.cli.start.service import Notifier
@@ -38,6 +38,9 @@ class Managed(Protocol):
     def reload(self, config: "Config") -> list[str]:
         """As `vmq.broker.Broker` has it."""
 
+    async def followed(self) -> list[str]:
+        """As `vmq.config.configured.Configured` has it."""
+
 
 class Running:
     """A broker in the foreground, and what surrounds it.
@@ -47,7 +50,6 @@ class Running:
         log: its log.
         notifier: the service manager's.
         load: reads the configuration anew, and raises CliError with what is wrong with it.
-        settled: returns when what was taken over is in force everywhere; None = it is so at once.
     """
 
     def __init__(
@@ -56,13 +58,11 @@ class Running:
         log: BrokerLog,
         notifier: Notifier,
         load: Callable[[], "Config"],
-        settled: Callable[[], Coroutine[Any, Any, None]] | None = None,
     ) -> None:
         self._broker = broker
         self._log = log
         self._notifier = notifier
         self._load = load
-        self._settled = settled
         self._settling: asyncio.Task[None] | None = None
         self._is_ready = False
         broker.on_change = self._on_change
@@ -91,23 +91,23 @@ class Running:
                 tell_of_reload("nothing", f"refused: {line}")
             self._notifier.ready(" ".join(self._broker.addresses))
             return
-        if self._settled is None:
-            self._reloaded(changed)
-        else:
-            self._settling = asyncio.create_task(self._settle(changed, self._settled))
+        self._settling = asyncio.create_task(self._settle(changed))
 
-    async def _settle(
-        self, changed: list[str], settled: Callable[[], Coroutine[Any, Any, None]]
-    ) -> None:
-        await settled()
-        self._reloaded(changed)
+    async def _settle(self, changed: list[str]) -> None:
+        """Tell of it when all follow it, or stay as they were."""
+        self._reloaded(changed, await self._broker.followed())
 
-    def _reloaded(self, changed: list[str]) -> None:
+    def _reloaded(self, changed: list[str], problems: list[str]) -> None:
         set_live = ", ".join(self._broker.live.overrides)
         kept = f' set_live="{set_live}"' if set_live else ""
         names = ", ".join(changed) or "nothing"
-        logger.info('reloaded changed="%s"%s', names, kept)
-        tell_of_reload(names, "ok")
+        if problems:
+            why = "; ".join(problems)
+            logger.error('reloaded in part changed="%s"%s not_followed="%s"', names, kept, why)
+            tell_of_reload(names, "in part, these plugins stay as they were: " + why)
+        else:
+            logger.info('reloaded changed="%s"%s', names, kept)
+            tell_of_reload(names, "ok")
         self._notifier.ready(" ".join(self._broker.addresses))
 
     def _take_over(self, config: "Config") -> list[str]:

@@ -110,7 +110,7 @@ async def _hear(
 
     while isinstance(message := await channel.receive(), Follow | Watch):
         await started.wait()
-        part.do(message)
+        await part.do(message)
     logger.warning("stopping: the supervisor is gone")
     stopping.set()
 

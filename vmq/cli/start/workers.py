@@ -36,7 +36,7 @@ async def serve_workers(config: "Config", log: "BrokerLog", load: Callable[[], "
         raise CliError(str(problems), USAGE) from None
     supervisor.on_left = stopping.set
     on_signal(stopping.set, lambda: _kill(supervisor.pids()))
-    running = Running(supervisor, log, notifier, load, supervisor.delivered)
+    running = Running(supervisor, log, notifier, load)
     _on_requests(running, supervisor)
     if not await unless(stopping, supervisor.start()):
         logger.info("stopped")
