@@ -83,9 +83,9 @@ class Configured(ABC):
             self.on_change(changed)
         return changed
 
-    @abstractmethod
     async def followed(self) -> list[str]:
         """Returns when the configuration in force is followed everywhere: which plugins stay as they were, and why."""
+        return []
 
     @abstractmethod
     def _follow(self, live: LiveConfig, changed: list[str]) -> None:

@@ -57,7 +57,7 @@ class Supervisor(Configured):
         self._ports = Ports()
         self._lock: FolderLock | None = None
         self.frontend = Frontend(self)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
         #: The last configuration that is on its way to the workers.
         self._delivery: asyncio.Task[list[str]] | None = None
         #: The configuration that is taken over now was read anew.

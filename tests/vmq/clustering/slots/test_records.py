@@ -4,7 +4,7 @@ from vmq.clustering.slots.merge import merge
 from vmq.clustering.slots.queued import PLACES, RUN, RUN_BYTES, StoredMessage
 from vmq.clustering.slots.records import all_records, load_state, salvage, take_changes
 from vmq.clustering.slots.state import SlotState
-from vmq.clustering.slots.words import UNCLAIMED
+from vmq.clustering.slots.words import NO_LINEAGE, UNCLAIMED
 
 ORIGIN = 5 << 24 | 1
 
@@ -147,7 +147,7 @@ def test_what_a_client_had_asked_for_comes_with_the_filter_that_a_plugin_made_of
     other.subscribe("c", "made/t", 1, 9, asked="u")
     for here, there in ((one, other), (other, one)):
         found = load_state(all_records(here))
-        merge(found, load_state(all_records(there)), [])
+        merge(found, load_state(all_records(there)), NO_LINEAGE)
         assert found.registers["c"].asked == {"made/t": "u"}
     other.subscribe("c", "made/t", -1, 10)
     assert other.registers["c"].asked == {}
