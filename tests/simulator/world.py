@@ -280,7 +280,7 @@ class World:
     def is_whole(self) -> bool:
         """The same, each slot at the node that is to have it, as all members are there."""
         return self.is_served() and all(
-            node.slots.machines.slots.wanted(slot)[:1] == (node.slots.store,)
+            node.slots.machines.slots.places.wanted(slot)[:1] == (node.slots.store,)
             for node in self.running()
             for slot in node.slots.machines.slots.owners
         )

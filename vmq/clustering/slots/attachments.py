@@ -309,9 +309,8 @@ class Attachments:
         """Sends what has come in this turn, once it serves: a fork that it lacks may have what goes before that."""
         if self._to_deliver and not self._owned.serves(self._here.store):
             return
-        clients = list(self._to_deliver)
-        self._to_deliver.clear()
-        for client in clients:
+        for client in list(self._to_deliver):
+            self._to_deliver.pop(client, None)
             self._deliver(client)
 
     def flush(self) -> None:

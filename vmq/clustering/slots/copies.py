@@ -27,6 +27,7 @@ from vmq.clustering.slots.records import (
 )
 from vmq.clustering.slots.state import SlotState
 from vmq.clustering.slots.words import NO_LINEAGE, Incarnation, Lineage, includes, store_of
+from vmq_cluster.errors import StorageError
 from vmq_cluster.storage import Readable, after_prefix
 
 RECORD: Final = b"S"
@@ -130,6 +131,8 @@ class SlotCopy:
         self.building: RecordSet | None = None
         #: Built in part, and given up; they go when another is whole.
         self.remains: list[RecordSet] = []
+        #: What is needed no more, and the disk did not list to be deleted.
+        self._undeleted: list[RecordSet] = []
         self.last_number = 0
         #: It followed an owner in this life of the broker. What was found on disk at the start may have lost its end.
         self.has_followed = False
@@ -192,7 +195,7 @@ class SlotCopy:
             whole = None
         if built is not None and (built.lineage, built.version) != (lineage, after):
             if whole is not None and built.lineage == lineage and built.version <= version:
-                built.delete(effects)  # the owner has found out that no transfer is needed
+                self._delete(effects, [built])  # the owner has found out that no transfer is needed
                 self.building = None
             built = None
         keys = [key for key, _ in records]
@@ -226,10 +229,18 @@ class SlotCopy:
         old = [self.whole, *self.remains]
         self.whole, self.building, self.remains = self.building, None, []
         self.whole.fresh = set()
-        for each in old:
-            if each is not None:
-                each.delete(effects)
+        self._delete(effects, old)
         self.note(effects, view)
+
+    def _delete(self, effects: Effects, sets: list[RecordSet | None]) -> None:
+        """Has records go that are needed no more; if the disk does not list them, another time."""
+        left, self._undeleted = [*self._undeleted, *sets], []
+        for each in left:
+            if each is not None:
+                try:
+                    each.delete(effects)
+                except StorageError:
+                    self._undeleted.append(each)
 
     def note(self, effects: Effects, view: SlotView) -> None:
         """Writes who has the slot, and which records are whole: a promise."""
@@ -257,10 +268,10 @@ class SlotCopy:
         if self.building is None and not self.remains:
             return
         state = self.state(effects)
-        if self.building is not None:
-            self.remains.append(self.building)
-        for each in self.remains:
+        remains = self.remains if self.building is None else [*self.remains, self.building]
+        for each in remains:
             merge(state, salvage(each.read(effects)))
+        self.remains = remains
         self._become(effects, me, view, state)
 
     def join(self, effects: Effects, me: Incarnation, view: SlotView, other: SlotState) -> None:
@@ -294,9 +305,7 @@ class SlotCopy:
         return load_state(self.whole.read_cold(effects), True)
 
     def delete(self, effects: Effects, view: SlotView) -> None:
-        for each in [self.whole, self.building, *self.remains]:
-            if each is not None:
-                each.delete(effects)
+        self._delete(effects, [self.whole, self.building, *self.remains])
         self.whole = self.building = None
         self.remains = []
         self.current = NO_LINEAGE

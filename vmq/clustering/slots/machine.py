@@ -28,10 +28,10 @@ from vmq.clustering.slots.effects import SlotReading
 from vmq.clustering.slots.followers import cut
 from vmq.clustering.slots.here import LocalNode
 from vmq.clustering.slots.owner import SlotOwner
-from vmq.clustering.slots.placement import spread, weight
+from vmq.clustering.slots.placement import Places, weight
+from vmq.clustering.slots.state import SlotState
 from vmq.clustering.slots.turns import Rounds, Turns
 from vmq.clustering.slots.words import NO_LINEAGE, store_of
-from vmq_cluster.errors import StorageError
 
 #: Looks until who is no follower takes a slot over: the owner that was, if it has a copy; others; others of its host,
 #: of which no copy is anywhere else, and which is started again at once.
@@ -69,9 +69,7 @@ class SlotMachine:
         #: known then whether it is in reach.
         self._is_fresh = True
         self._was_settled = False
-        #: Where each slot would be, and for how many nodes that was calculated.
-        self._wanted: list[tuple[int, ...]] = []
-        self._wanted_of: tuple[int, ...] = ()
+        self.places = Places(here, slots)
         #: Slots whose view became another since somebody looked.
         self.moved: dict[int, None] = {}
         #: Slots that this node has taken over since somebody looked.
@@ -114,7 +112,7 @@ class SlotMachine:
         copy = SlotCopy(owner.slot)
         copy.whole = owner.disk
         copy.has_followed = True
-        copy.last_number = owner.disk.number
+        copy.last_number = owner.last_number
         return copy
 
     def _resign(self, slot: int, owner: SlotOwner) -> None:
@@ -134,13 +132,12 @@ class SlotMachine:
         copy = self.copies.get(slot) or SlotCopy(slot)
         old = self.view(slot)
         is_current = copy.is_current(old, self.here.store)
-        try:
+        state: SlotState | None = None
+        with self._reading(slot, True):  # of this slot alone: others are served
             copy.settle(self.here.effects, me, old)
             state = copy.cold_state(self.here.effects)
-        except StorageError as error:  # of this slot alone: others are served
-            self.here.effects.unreadable[slot] = str(error)
+        if state is None:
             return
-        self.here.effects.unreadable.pop(slot, None)
         if old.epoch and not is_current:
             state.lacks = max(old.lineage, state.lacks)
         disk = copy.whole or copy.new_set(state.lineage, 0)
@@ -148,10 +145,12 @@ class SlotMachine:
         self.learn(slot, view)
         self.copies.pop(slot, None)
         self.owners[slot] = owner = SlotOwner(self.here, slot, view, state, disk, self.learn)
+        owner.last_number = copy.last_number
         self.taken.append(slot)
         self._holder(owner).note(self.here.effects, view)
         self.touch(slot)
-        owner.look()
+        with self._reading(slot):
+            owner.look()
 
     def look(self, is_beat: bool) -> None:
         """Time has passed; with a heartbeat, which is due."""
@@ -178,7 +177,7 @@ class SlotMachine:
             if owner is not None:
                 if is_beat or is_changed:
                     self.touch(slot)
-                    with SlotReading(self.here.effects.unreadable, slot, True):
+                    with self._reading(slot, True):
                         owner.look()
                         self._hand_over(owner)
             elif self._is_orphaned(slot) and reach.is_settled():
@@ -273,21 +272,9 @@ class SlotMachine:
             # Who reaches this node's slots by nobody else would wait as long as its link is broken.
             owner.wish = max(wider, key=lambda store: weight(owner.slot, str(store)))
             return
-        wanted = self.wanted(owner.slot)
+        wanted = self.places.wanted(owner.slot)
         if wanted and wanted[0] != self.here.store and wanted[0] in reach.heirs():
             owner.wish = wanted[0]
-
-    def wanted(self, slot: int) -> tuple[int, ...]:
-        """The nodes that are to have a slot, when all is well."""
-        reach = self.here.reach
-        if not reach.is_whole():
-            return ()
-        nodes = {store: reach.host_of(store) for store in reach.peers}
-        nodes[self.here.store] = reach.host
-        if self._wanted_of != tuple(sorted(nodes)):
-            self._wanted_of = tuple(sorted(nodes))
-            self._wanted = spread(self.slots, nodes, self.here.replicas)
-        return self._wanted[slot]
 
     # Messages
 
@@ -309,23 +296,33 @@ class SlotMachine:
             self.told_by.add(sender)
             for slot, view in message.views:
                 self.learn(slot, view)
-        elif isinstance(message, AskFork):
-            with SlotReading(self.here.effects.unreadable, message.slot, True):
-                self._on_ask(sender, message)
+        elif isinstance(message, SlotStored | NoFork | Offer | Attach | FromClient):
+            with self._reading(message.slot):
+                self._for_owner(sender, message)
+        elif isinstance(message, AskFork | SlotRecords | StatePart | ForkIncluded | TakeTurn):
+            with self._reading(message.slot, isinstance(message, AskFork)):
+                self._for_copy(sender, message)
+        else:
+            return False
+        return True
+
+    def _reading(self, slot: int, is_all: bool = False) -> SlotReading:
+        """What is done of a slot while its disk may fail."""
+        return SlotReading(self.here.effects.unreadable, slot, is_all)
+
+    def _for_copy(
+        self, sender: int, message: AskFork | SlotRecords | StatePart | ForkIncluded | TakeTurn
+    ) -> None:
+        if isinstance(message, AskFork):
+            self._on_ask(sender, message)
         elif isinstance(message, SlotRecords):
             self._on_records(sender, message)
         elif isinstance(message, StatePart):
             self._on_part(sender, message)
         elif isinstance(message, ForkIncluded):
             self._on_included(message)
-        elif isinstance(message, TakeTurn):
-            self._on_turn(message)
-        elif isinstance(message, SlotStored | NoFork | Offer | Attach | FromClient):
-            with SlotReading(self.here.effects.unreadable, message.slot, False):
-                self._for_owner(sender, message)
         else:
-            return False
-        return True
+            self._on_turn(message)
 
     def _for_owner(
         self, sender: int, message: SlotStored | NoFork | Offer | Attach | FromClient
@@ -469,7 +466,8 @@ class SlotMachine:
         for slot, is_due in self.turns.busy():
             owner = self.owners.get(slot)
             if owner is not None:
-                owner.flush(is_due)
+                with self._reading(slot):
+                    owner.flush(is_due)
             is_busy = owner is not None and not owner.is_idle()
             self._rounds.unknown[slot] = None
             self.turns.looked(slot, is_busy, owner is not None and owner.is_behind())

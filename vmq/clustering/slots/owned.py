@@ -32,6 +32,8 @@ class OwnedSlot:
         self.state = state
         state.limits = here.limits
         self.disk = disk
+        #: That of the last set of records of the slot.
+        self.last_number = disk.number
         base = state.lineage, state.version
         self.followers = FollowerSet(here, slot, base, disk.recent.keys())
         disk.recent = RecentKeys()

@@ -27,6 +27,7 @@ from vmq.clustering.slots.placement import choose
 from vmq.clustering.slots.records import all_records, load_state
 from vmq.clustering.slots.state import SlotState
 from vmq.clustering.slots.words import NO_LINEAGE, Dot
+from vmq_cluster.errors import StorageError
 
 
 class SlotOwner(OwnedSlot):
@@ -221,8 +222,12 @@ class SlotOwner(OwnedSlot):
             return
         del self._forks[store]
         if not self.state.includes(part.lineage, part.version):
+            self._asked.discard(
+                store
+            )  # unless this disk gives what it takes to join it, it is to come again
             records = {key: value or b"" for each in parts for key, value in each.records}
             merge(self.state, load_state(records), part.current)
+            self._asked.add(store)
             self.attachments.on_merge()
         has = part.lineage, part.version
         self.cleared[store] = has
@@ -276,8 +281,23 @@ class SlotOwner(OwnedSlot):
             return True
         self._offers[store] = offer.link, offer.index + 1
         self.here.heard_of(offer.clock)
+        try:
+            dots = self._take_all(store, offer.messages, is_patient)
+        except StorageError:
+            self.refuse(store)  # it is to offer all of it again
+            raise
+        if not dots:
+            return False
+        taken = OfferTaken(self.slot, offer.lineage, dots, False, self.here.clock)
+        self.when_safe(lambda: self.here.send(store, taken))
+        return True
+
+    def _take_all(
+        self, store: int, messages: list[OfferedMessage], is_patient: Callable[[], bool]
+    ) -> list[Dot]:
+        """Takes what was not seen; returns what is to be told as soon as it is safe."""
         dots: list[Dot] = []
-        for message in offer.messages:
+        for message in messages:
             run = self._take_run(message)
             full = "" if run is not None else self.take(message)
             if full:
@@ -286,11 +306,7 @@ class SlotOwner(OwnedSlot):
                 self._await(run, store, message.dot)
             else:
                 dots.append(message.dot)
-        if not dots:
-            return False
-        taken = OfferTaken(self.slot, offer.lineage, dots, False, self.here.clock)
-        self.when_safe(lambda: self.here.send(store, taken))
-        return True
+        return dots
 
     def _await(self, run: FlowRun, store: int, dot: Dot) -> None:
         """The origin, whose client it is for, knows first when that has it; it is told all the same."""

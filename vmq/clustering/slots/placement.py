@@ -12,6 +12,8 @@ from hashlib import blake2b
 from math import ceil
 from typing import Final
 
+from vmq.clustering.slots.here import LocalNode
+
 #: A host has at most so many times its share.
 BOUND: Final = 1.05
 
@@ -72,3 +74,30 @@ def spread(slots: int, hosts: Mapping[int, str], replicas: int) -> list[tuple[in
             tuple(max(nodes[host], key=lambda store: weight(slot, str(store))) for host in chosen)
         )
     return found
+
+
+class Places:
+    """Where the slots of a cluster are to be, when all is well, as one node sees it.
+
+    Args:
+        slots: how many there are.
+    """
+
+    def __init__(self, here: LocalNode, slots: int) -> None:
+        self._here = here
+        self._slots = slots
+        #: Where each slot would be, and for which nodes that was calculated.
+        self._wanted: list[tuple[int, ...]] = []
+        self._nodes: tuple[int, ...] = ()
+
+    def wanted(self, slot: int) -> tuple[int, ...]:
+        """The nodes that are to have a slot; none while not all are known to be there."""
+        reach = self._here.reach
+        if not reach.is_whole():
+            return ()
+        nodes = {store: reach.host_of(store) for store in reach.peers}
+        nodes[self._here.store] = reach.host
+        if self._nodes != tuple(sorted(nodes)):
+            self._nodes = tuple(sorted(nodes))
+            self._wanted = spread(self._slots, nodes, self._here.replicas)
+        return self._wanted[slot]

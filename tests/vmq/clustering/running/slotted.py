@@ -61,7 +61,7 @@ def are_owned(brokers: House) -> bool:
         for broker in brokers.brokers.values()
         for slot, owner in service(broker).machines.slots.owners.items()
         if _serves(broker, owner)
-        and service(broker).machines.slots.wanted(slot)[:1] == (service(broker).store,)
+        and service(broker).machines.slots.places.wanted(slot)[:1] == (service(broker).store,)
         and len(owner.view.followers) >= followers
         and owner.followers.are_whole(owner.view.followers)
     ]

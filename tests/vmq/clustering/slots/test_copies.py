@@ -1,6 +1,9 @@
 """What a node has of a slot that it does not own."""
 
+import pytest
+
 from tests.support.present import present
+from tests.vmq.clustering.slots.test_owner import FailingDisk
 from vmq.clustering.messages.slots import SlotView
 from vmq.clustering.slots.copies import RecentKeys, SlotCopy, load_copies
 from vmq.clustering.slots.effects import Effects
@@ -8,6 +11,7 @@ from vmq.clustering.slots.followers import cut
 from vmq.clustering.slots.queued import StoredMessage
 from vmq.clustering.slots.records import all_records, load_state, take_changes
 from vmq.clustering.slots.state import SlotState
+from vmq_cluster.errors import StorageError
 from vmq_cluster.storage import MemoryStorage
 
 OWNER = 5 << 24 | 1
@@ -201,3 +205,43 @@ def test_a_change_follows_what_is_whole_and_what_came_anew_when_the_owner_knows_
     assert set(there.copy.state(there.effects).messages) == {
         (OWNER, number) for number in (1, 2, 3, 4)
     }
+
+
+def on_a_failing_disk() -> tuple[Follower, FailingDisk]:
+    there, disk = Follower(), FailingDisk()
+    there.disk = there.effects.disk = disk
+    for number in range(1, 11):
+        there.take(number)
+    return there, disk
+
+
+def test_records_that_the_disk_does_not_list_go_another_time() -> None:
+    """The copy that stands in their place is whole all the same, on disk as well."""
+    there, disk = on_a_failing_disk()
+    there.transfer()
+    there.restart()
+    disk.fails = True
+    there.transfer()
+    disk.fails = False
+    found = there.restart()
+    assert present(found.whole).number == present(there.copy.whole).number == 2
+    assert [each.number for each in found.remains] == [1]
+    there.transfer()
+    assert there.restart().remains == []
+
+
+def test_what_cannot_be_settled_goes_on_being_built() -> None:
+    there, disk = on_a_failing_disk()
+    parts = list(cut(SLOT, VIEW, VIEW.lineage, 10, all_records(there.owner), 100, set()))
+    there.copy.begin(VIEW.lineage, there.owner.version)
+    for part in parts[:-1]:
+        there.copy.add_part(there.effects, part.records)
+    there.restart()
+    disk.fails = True
+    with pytest.raises(StorageError):
+        there.copy.settle(there.effects, ME, VIEW)
+    disk.fails = False
+    there.copy.add_part(there.effects, parts[-1].records)
+    there.copy.finish(there.effects, VIEW)
+    whole = present(there.restart().whole)
+    assert whole.read(there.effects) == all_records(there.owner)

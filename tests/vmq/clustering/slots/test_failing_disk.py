@@ -1,7 +1,12 @@
 """What a disk that does not give all records costs, and whom."""
 
-from tests.vmq.clustering.slots.test_owner import ORIGIN, SLOT, on_a_failing_disk
+import pytest
+
+from tests.vmq.clustering.slots.test_owner import ORIGIN, SLOT, World, on_a_failing_disk
 from vmq.clustering.messages import fronts
+from vmq.clustering.messages.slots import AskFork
+from vmq.clustering.slots.state import SlotState
+from vmq_cluster.errors import StorageError
 
 
 def test_a_message_for_a_share_group_is_kept_while_the_disk_does_not_give_the_queue_of_its_member() -> (
@@ -29,3 +34,52 @@ def test_a_message_for_a_share_group_is_kept_while_the_disk_does_not_give_the_qu
     world.confirm(follower, is_whole=True)
     world.attach()
     assert sorted(world.to_client()[0]) == [(ORIGIN, 1), (ORIGIN, 2)]
+
+
+def test_a_fork_that_cannot_be_joined_is_asked_for_again() -> None:
+    world, disk, follower = on_a_failing_disk()
+    world.subscribe("c")
+    world.offer(1)
+    world.confirm(follower, is_whole=True)
+    other = 5 - follower
+    world.beat(other, boot=2)
+    world.tick()
+    fork = SlotState()
+    fork.begin((0, ORIGIN))
+    fork.register("d").session = fork.stamp(0)
+    disk.fails = True
+    world.hand_in(other, fork)
+    assert world.here.effects.unreadable == {SLOT: "no sector there"}
+    world.sent(AskFork)
+    world.tick()
+    assert [each.slot for each in world.sent(AskFork, other)] == [SLOT]
+    disk.fails = False
+    world.hand_in(other, fork)
+    assert "d" in world.owner.state.registers
+    world.tick()
+    assert world.here.effects.unreadable == {}
+
+
+def test_an_offer_that_fails_half_way_is_to_be_offered_again() -> None:
+    world = World()
+    world.serve()
+    world.attach()
+    owner = world.owner
+    messages = [fronts.OfferedMessage((ORIGIN, number), b"t", b"x", 1) for number in (1, 2)]
+    offer = fronts.Offer(SLOT, world.lineage, 13, 0, messages)
+    owner.state.subscribe("c", "#", 1, 0, has_forks=False)
+
+    def fails() -> bool:
+        raise StorageError("no sector there")
+
+    with pytest.raises(StorageError):
+        owner.on_offer(3, offer, fails)
+    world.sent(fronts.OfferTaken)
+    world.tick()
+    (again,) = world.sent(fronts.OfferTaken, 3)
+    assert (again.dots, again.again) == ([], True)
+    world.receive(3, offer)
+    world.confirm(owner.view.followers[0], is_whole=True)
+    assert owner.state.context.runs == {ORIGIN: [1, 3]}
+    # The other one flows to its client: it is told of when that has it.
+    assert [each.dots for each in world.sent(fronts.OfferTaken, 3)] == [[(ORIGIN, 1)]]
