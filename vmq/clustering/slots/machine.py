@@ -28,7 +28,7 @@ from vmq.clustering.slots.effects import SlotReading
 from vmq.clustering.slots.followers import cut
 from vmq.clustering.slots.here import LocalNode
 from vmq.clustering.slots.owner import SlotOwner
-from vmq.clustering.slots.placement import Places, weight
+from vmq.clustering.slots.placement import SlotPlaces, weight
 from vmq.clustering.slots.state import SlotState
 from vmq.clustering.slots.turns import Rounds, Turns
 from vmq.clustering.slots.words import NO_LINEAGE, store_of
@@ -69,7 +69,7 @@ class SlotMachine:
         #: known then whether it is in reach.
         self._is_fresh = True
         self._was_settled = False
-        self.places = Places(here, slots)
+        self.places = SlotPlaces(here, slots)
         #: Slots whose view became another since somebody looked.
         self.moved: dict[int, None] = {}
         #: Slots that this node has taken over since somebody looked.

@@ -76,7 +76,7 @@ def spread(slots: int, hosts: Mapping[int, str], replicas: int) -> list[tuple[in
     return found
 
 
-class Places:
+class SlotPlaces:
     """Where the slots of a cluster are to be, when all is well, as one node sees it.
 
     Args:
