@@ -98,25 +98,31 @@ class VerdictChain:
     def _later(
         self, place: int, verdict: Any, arguments: tuple[Any, ...], holds: Cache | None
     ) -> Pending:
-        return _in_a_task(self._go_on(place, verdict, arguments, holds), verdict, _UNDECIDED)
+        work = self._go_on(place, verdict, arguments, holds, self.kept.forgotten)
+        return _in_a_task(work, verdict, _UNDECIDED)
 
     async def _go_on(
-        self, place: int, verdict: Any, arguments: tuple[Any, ...], holds: Cache | None
+        self,
+        place: int,
+        verdict: Any,
+        arguments: tuple[Any, ...],
+        holds: Cache | None,
+        forgotten: int,
     ) -> Any:
         step = self._steps[place]
         verdict = await step.settle(verdict, arguments)
         for later in self._steps[place + 1 :]:
             holds = together(holds, verdict.cache)
             if not isinstance(verdict, Next):
-                return self._answer(verdict, arguments, holds, step)
+                return self._answer(verdict, arguments, holds, step, forgotten)
             step = later
             verdict = step.ask(arguments)
             if step.is_async and not isinstance(verdict, Refuse):
                 verdict = await step.settle(verdict, arguments)
         holds = together(holds, verdict.cache)
         if isinstance(verdict, Next):
-            return self._answer(self._exhausted(), arguments, holds, None)
-        return self._answer(verdict, arguments, holds, step)
+            return self._answer(self._exhausted(), arguments, holds, None, forgotten)
+        return self._answer(verdict, arguments, holds, step, forgotten)
 
     def _exhausted(self) -> Refuse:
         return Refuse(self._nobody)
@@ -127,8 +133,12 @@ class VerdictChain:
         arguments: tuple[Any, ...],
         holds: Cache | None,
         step: VerdictStep | None,
+        forgotten: int | None = None,
     ) -> Any:
-        """What the core is told of a verdict, and of whose it is; kept, if that is allowed."""
+        """What the core is told of a verdict, and of whose it is; kept, if that is allowed.
+
+        `forgotten`: of what was asked earlier, `KeptVerdicts.forgotten` then.
+        """
         answer: Any = verdict
         plugin = "" if step is None else step.guard.plugin
         if isinstance(verdict, Refuse):
@@ -148,7 +158,8 @@ class VerdictChain:
                 answer.until = until
             if isinstance(answer, Refuse):
                 answer = answer.with_traceback(None)
-            self.kept.keep(arguments, holds, until, answer)
+            if forgotten in (None, self.kept.forgotten):
+                self.kept.keep(arguments, holds, until, answer)
         return answer
 
 

@@ -102,6 +102,8 @@ class KeptVerdicts:
         #: Sets of facts that verdicts depend on, with what reads them from a call.
         self._shapes: dict[frozenset[str], tuple[Facts, ...]] = {}
         self._entries: OrderedDict[tuple[Any, ...], tuple[float, Any]] = OrderedDict()
+        #: How often what was kept was forgotten: who was asked before, has gone by what holds no longer.
+        self.forgotten = 0
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -143,6 +145,7 @@ class KeptVerdicts:
         """None of them holds any more."""
         self._entries.clear()
         self._shapes.clear()
+        self.forgotten += 1
 
     def _facts(self, shape: frozenset[str]) -> tuple[Facts, ...] | None:
         """What reads the facts of a shape; None if the hook does not show one of them."""

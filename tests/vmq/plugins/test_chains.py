@@ -130,6 +130,27 @@ def test_a_chain_is_kept_if_everybody_says_so(later: bool) -> None:
     asyncio.run(run())
 
 
+async def test_what_was_asked_before_the_rules_changed_is_not_kept() -> None:
+    gate, asked = asyncio.Event(), 0
+
+    async def judge() -> Any:
+        nonlocal asked
+        asked += 1
+        await gate.wait()
+        return Accept(cache=Cache(60))
+
+    step = VerdictStep("auth_on_publish", PluginGuard("p"), judge, (), GIVEN)
+    chain = VerdictChain("auth_on_publish", [step], lambda: 1.0)
+    early = chain(*ARGUMENTS)
+    await asyncio.sleep(0)
+    chain.forget()
+    gate.set()
+    assert isinstance(await settled(early), AcceptedUntil), "it has its lifetime"
+    for _ in range(2):
+        await settled(chain(*ARGUMENTS))
+    assert asked == 2
+
+
 async def test_a_cancelled_verdict_leaves_nothing_behind() -> None:
     asked: list[str] = []
     chain = VerdictChain("auth_on_publish", [verdict_step("true", True, asked)], lambda: 0.0)
