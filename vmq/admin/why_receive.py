@@ -171,7 +171,7 @@ async def _subscriptions(
         return [_none_matches(subscriber, receive)]
     steps = [Step("match", OK, f"{len(found)} of its subscriptions match")]
     for each in found:
-        wanted = Subscription(each.filter, each.qos)
+        wanted = Subscription(subscriber.asked_for(each.filter), each.qos)
         question = question_of(registry, receive.client_id, None, wanted)
         said = await rights(broker, registry, question, "")
         steps += [

@@ -80,7 +80,8 @@ class Keeps(Plugin):
         return Refuse("nobody may")
 
     @hook
-    def auth_on_subscribe(self) -> Any:
+    def auth_on_subscribe(self, subscriptions: Any) -> Any:
+        self.asked = subscriptions[0].topic_filter
         return True if self.may_read else Refuse("not any more")
 
 
@@ -96,6 +97,10 @@ async def test_rights_on_both_sides(config: Config) -> None:
         assert reasons(await ask(node), "rights") == [
             "keeps: not any more: t/a ends when it is asked anew"
         ]
+        # What a plugin has put in place of another filter, it is asked about by that.
+        node.registry().subscribe(node.registry().subscribers["me"], "t/a", 1, "a")
+        await ask(node)
+        assert plugin.asked == "a"
 
 
 async def test_nothing_of_a_bridge_comes_back_to_it(node: Broker) -> None:
