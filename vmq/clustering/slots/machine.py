@@ -54,6 +54,8 @@ class SlotMachine:
         self.views, self.copies = load_copies(here.effects.disk)
         self.owners: dict[int, SlotOwner] = {}
         self.turns = Turns()
+        #: Who asked for forks that the disk did not give: they do not ask again.
+        self._unanswered: dict[tuple[int, int], AskFork] = {}
         #: Views that changed here since they were told.
         self._news: dict[int, None] = {}
         self._patience: dict[int, int] = {}
@@ -67,8 +69,7 @@ class SlotMachine:
         self._heirs: frozenset[int] = frozenset()
         #: A lineage, or whom somebody in reach hears, is another than at the last look; whether of each member it was
         #: known then whether it is in reach.
-        self._is_fresh = True
-        self._was_settled = False
+        self._is_fresh, self._was_settled = True, False
         self.places = SlotPlaces(here, slots)
         #: Slots whose view became another since somebody looked.
         self.moved: dict[int, None] = {}
@@ -158,6 +159,9 @@ class SlotMachine:
         if is_beat:
             for store in reach.peers:
                 self.beat(store)
+            for (store, slot), asked in list(self._unanswered.items()):
+                with self._reading(slot, True):
+                    self._for_copy(store, asked)
         up, heirs = frozenset(reach.up()), frozenset(reach.heirs())
         is_changed = self._notice_lives(up) or (up, heirs) != (self._up, self._heirs)
         is_settled = reach.is_settled()
@@ -314,7 +318,9 @@ class SlotMachine:
         self, sender: int, message: AskFork | SlotRecords | StatePart | ForkIncluded | TakeTurn
     ) -> None:
         if isinstance(message, AskFork):
+            self._unanswered[sender, message.slot] = message
             self._on_ask(sender, message)
+            del self._unanswered[sender, message.slot]
         elif isinstance(message, SlotRecords):
             self._on_records(sender, message)
         elif isinstance(message, StatePart):
@@ -397,13 +403,9 @@ class SlotMachine:
             self._confirm(sender, slot, copy)
             return
         if copy.stray != (lineage, after):
-            self._say_base(sender, slot, lineage)
+            # Something is missing: the owner is to begin again with what is here.
+            self.here.effects.send_stored(sender, NoFork(slot, lineage, *copy.base()))
         copy.stray = lineage, version
-
-    def _say_base(self, sender: int, slot: int, lineage: tuple[int, int]) -> None:
-        """Something is missing: the owner is to begin again with what is here."""
-        has = self._copy(slot).base()
-        self.here.effects.send_stored(sender, NoFork(slot, lineage, *has))
 
     def _confirm(self, sender: int, slot: int, copy: SlotCopy) -> None:
         held = copy.building or copy.whole

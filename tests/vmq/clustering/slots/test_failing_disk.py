@@ -4,8 +4,9 @@ import pytest
 
 from tests.vmq.clustering.slots.test_owner import ORIGIN, SLOT, World, on_a_failing_disk
 from vmq.clustering.messages import fronts
-from vmq.clustering.messages.slots import AskFork
+from vmq.clustering.messages.slots import AskFork, SlotView, StatePart
 from vmq.clustering.slots.state import SlotState
+from vmq.clustering.slots.words import incarnation_of
 from vmq_cluster.errors import StorageError
 
 
@@ -83,3 +84,22 @@ def test_an_offer_that_fails_half_way_is_to_be_offered_again() -> None:
     assert owner.state.context.runs == {ORIGIN: [1, 3]}
     # The other one flows to its client: it is told of when that has it.
     assert [each.dots for each in world.sent(fronts.OfferTaken, 3)] == [[(ORIGIN, 1)]]
+
+
+def test_a_fork_that_could_not_be_read_is_handed_in_when_it_can() -> None:
+    """Who has asked for it waits, and does not ask again."""
+    world, disk, follower = on_a_failing_disk()
+    world.subscribe("c")
+    world.offer(1)
+    world.confirm(follower, is_whole=True)
+    view = SlotView(world.owner.view.epoch + 1, incarnation_of(3, 1), 1, ())
+    disk.fails = True
+    world.receive(3, AskFork(SLOT, view, []))
+    world.tick()
+    assert world.sent(StatePart) == []
+    disk.fails = False
+    for expected in ([SLOT], []):
+        world.here.effects.put(b"another", b"")  # it goes with a commit
+        world.tick()
+        assert [each.slot for each in world.sent(StatePart, 3) if each.is_last] == expected
+    assert world.here.effects.unreadable == {}
