@@ -184,6 +184,9 @@ class Schedules:
         soonest = now + LONGEST
         left = _SLICE
         for schedule in self.all:
+            if schedule.last > now + _LATE:
+                # The clock was ahead. What was added by it keeps out what would be added again.
+                schedule.last = schedule.fired = now
             if schedule.is_put_off(now):
                 soonest = min(soonest, schedule.again)
                 continue

@@ -202,6 +202,14 @@ async def test_a_clock_that_is_set_back_repeats_nothing(tmp_path: Path) -> None:
         assert look(broker, NOW + 130) == 1
 
 
+async def test_a_clock_that_was_ahead_holds_no_schedule_up(tmp_path: Path) -> None:
+    async with Broker(scheduled(tmp_path)) as broker:
+        begins_at(broker, NOW)
+        assert look(broker, NOW + 365 * 86_400) == 1
+        assert look(broker, NOW) == 1
+        assert look(broker, NOW + 130) == 2
+
+
 async def test_the_broker_looks_by_itself(tmp_path: Path) -> None:
     async with Broker(scheduled(tmp_path, cron="* * * * *")) as broker:
         service = broker.jobs.open()
