@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from tests.vmq.jobs.serving import config_of, machine
 from vmq.admin.jobs.dump import DumpedJob, dump, load
@@ -45,3 +46,14 @@ async def test_a_key_keeps_nobody_out_whose_window_is_over_or_that_another_has(
         assert (await load(broker, [old, second])).loaded == 2
         assert await broker.jobs.add("mail", b"y", key="dead") == own
         assert await broker.jobs.add("mail", b"y", key="living") != old.id
+
+
+@pytest.mark.parametrize("name", [b"a\\xzz", b"\\x41", "é".encode() + b"\xff\\n"])
+async def test_a_queue_keeps_its_name(tmp_path: Path, name: bytes) -> None:
+    async with Broker(config_of(tmp_path / "one")) as broker:
+        jobs, now = broker.jobs.open().machine, broker.jobs.open().core.clock()
+        jobs.add(jobs.queue(name, now), b"x", now)
+        found = dump(broker, 0).jobs
+    async with Broker(config_of(tmp_path / "two")) as broker:
+        await load(broker, found)
+        assert list(machine(broker).queues) == [name]

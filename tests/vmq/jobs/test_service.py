@@ -15,10 +15,13 @@ from tests.vmq.jobs.serving import (
     config_of,
 )
 from tests.vmq.sockets import config_in
+from vmq.admin.errors import RefusedError
+from vmq.admin.jobs import dump, queues
 from vmq.broker import Broker, StartError
 from vmq.config.checks import check
 from vmq.config.jobs import JobOptions
 from vmq.config.options import LimitOptions, ListenerOptions
+from vmq.jobs.options import AddOptions
 
 
 async def test_a_pause_outlives_the_broker(tmp_path: Path) -> None:
@@ -135,6 +138,10 @@ async def test_nothing_is_added_while_the_disk_is_short_and_jobs_are_taken_and_a
             await do("ADDJOB", "q", "y", 0)
         with pytest.raises(ValueError, match="IOERR the disk is short of room"):
             await broker.jobs.add("q", b"y")
+        with pytest.raises(RefusedError, match="IOERR the disk is short of room"):
+            await queues.add(broker, "q", "", b"y", AddOptions(b"q"))
+        with pytest.raises(RefusedError, match="IOERR the disk is short of room"):
+            await dump.load(broker, dump.dump(broker, 0).jobs)
         assert await do("GETJOB", "FROM", "q") == [[b"q", job_id, b"x"]]
         assert await do("ACKJOB", job_id) == 1
     service._look_at_disk()
@@ -206,6 +213,22 @@ async def test_a_job_that_cannot_be_read_is_given_to_nobody_and_again_later(
             assert await do("GETJOB", "FROM", "q") == [[b"q", ids[1], b"y"]]
             assert await do("ACKJOB", ids[1]) == 1
         assert await do("GETJOB", "FROM", "q") == [[b"q", ids[0], b"x"]]
+
+
+async def test_who_takes_by_hand_gets_those_before_a_job_that_cannot_be_read(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = [await broker.jobs.add("q", body) for body in (b"x", b"y")]
+    service = broker.jobs.open()
+
+    def fail(_number: int, _offset: int, _size: int) -> bytes:
+        raise OSError("unreadable")
+
+    monkeypatch.setattr(service.segments, "read", fail)
+    service.machine.jobs[ids[1].encode()].body = None
+    rows = await queues.take(broker, "q", "", 2, True)
+    assert [row.id for row in rows] == ids[:1]
+    assert list(service.machine.jobs) == [ids[1].encode()]
 
 
 async def test_a_folder_that_cannot_be_used_is_an_error(tmp_path: Path) -> None:

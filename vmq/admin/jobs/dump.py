@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import re
 from typing import TYPE_CHECKING, Annotated, Final
 
 from msgspec import Meta, Struct
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 #: What one answer has at most.
 MOST_JOBS: Final = 1000
 _MOST_BYTES: Final = 4 << 20
+#: How a byte that is no UTF-8 is shown.
+_SHOWN: Final = re.compile(rb"\\x([89a-f][0-9a-f])")
 _LEAST: Final = -(1 << 62)
 _MOST: Final = 1 << 62
 
@@ -138,7 +141,10 @@ async def load(broker: "BrokerView", jobs: list[DumpedJob]) -> JobsLoaded:
 
     service = opened(broker)
     now = service.core.clock()
-    made = [_job(broker, service, each, now) for each in jobs]
+    try:
+        made = [_job(broker, service, each, now) for each in jobs]
+    except JobRefusedError as refusal:
+        raise RefusedError(str(refusal)) from None
     loaded = known = lapsed = 0
     for told, job in zip(jobs, made, strict=True):
         has_gone = not job.retry and told.deliveries and not told.due and not job.queue.is_dead
@@ -171,10 +177,10 @@ def _job(broker: "BrokerView", service: "JobService", told: DumpedJob, now: floa
         key = base64.b64decode(told.key, validate=True)
     except (binascii.Error, ValueError):
         raise AdminError(f"{told.id}: body and key are base64") from None
-    name = told.queue.encode().decode("unicode_escape") if "\\x" in told.queue else told.queue
-    raw = name if name is told.queue else name.encode("latin-1").decode("utf-8", "surrogateescape")
+    raw = _SHOWN.sub(lambda found: bytes.fromhex(found[1].decode()), told.queue.encode())
+    name = full_name(broker, raw.decode("utf-8", "surrogateescape"), told.mountpoint)
     machine = service.machine
-    job = Job(job_id, machine.queue(full_name(broker, raw, told.mountpoint), now), body)
+    job = Job(job_id, service.queue_with_room(name, now), body)
     job.created = told.created
     job.expires = (told.expires - machine.wall) / 1e9
     job.ttl, job.delay, job.retry = told.ttl, told.delay, told.retry

@@ -370,9 +370,8 @@ async def add(
     try:
         check_queue(name.rpartition(b"\0")[2])
         options.check()
-        found = service.machine.queue(name, now)
         job = service.machine.add(
-            found,
+            service.queue_with_room(name, now),
             body,
             now,
             options.ttl,
@@ -410,7 +409,12 @@ async def take(
         job = service.machine.take(found, now)
         if job is None:
             break
-        rows.append(row_of(service, job, 0))
+        try:
+            rows.append(row_of(service, job, 0))
+        except RefusedError:
+            if not rows:
+                raise
+            break  # those before it are told; it is given again after its RETRY
         if ack:
             service.machine.acknowledge(job.id)
     await _safe(service)
