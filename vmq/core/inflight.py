@@ -6,7 +6,7 @@ wait before it is sent is the business of `vmq.core.queue`.
 
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from mypy_extensions import i64
 from vmq_hooks.types import Message as SeenMessage
@@ -24,6 +24,9 @@ from vmq.mqtt.message import NO_MESSAGE, Delivery, Message, Transient
 from vmq.mqtt.packets import PACKET_NAMES, PUBACK, PUBREC, ProtocolError
 
 log = logging.getLogger("vmq.session")
+
+#: So many packet ids may be those of what is no session state: the rest is left to messages.
+MOST_TRANSIENT: Final = 60_000
 
 
 class Sender:
@@ -212,6 +215,10 @@ class Sender:
     def least_id(self) -> int:
         """The least packet id of what is no session state."""
         return 1
+
+    def most_transient(self) -> int:
+        """Of what is no session state nothing more is to go out while so much is in flight: its sender sees to that."""
+        return MOST_TRANSIENT + 1 - self.least_id()
 
     def is_free(self, first: int, count: int) -> bool:
         """Whether packet ids may be those of a run."""

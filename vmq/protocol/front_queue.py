@@ -16,7 +16,6 @@ from vmq.core.ports import FrontPort
 from vmq.core.queue import Queue
 from vmq.core.source import Source
 from vmq.core.waiting import TOO_LARGE
-from vmq.core.window import LAST_ID
 from vmq.mqtt.decoder import packet_id_at
 from vmq.mqtt.encoder import PACKET_IDS, PUBREL_HEAD, publish, publish_head
 from vmq.mqtt.message import NO_MESSAGE, Delivery, Message, Transient
@@ -126,12 +125,14 @@ class FrontQueue(Queue):
     # Messages go
 
     def enter_window(self, delivery: Transient) -> None:
-        last: i64 = self.inflight.last_packet_id
-        if last <= LAST_OF_SESSION or last == LAST_ID:
-            self.inflight.last_packet_id = LAST_OF_SESSION
-        while self.older and self.inflight.last_packet_id + 1 in self.older:
-            self.inflight.last_packet_id += 1
+        inflight = self.inflight
+        inflight.last_packet_id = max(inflight.last_packet_id, LAST_OF_SESSION)
         super().enter_window(delivery)
+        # An id that is passed over may be the last: behind that come those of sessions.
+        while delivery.packet_id <= LAST_OF_SESSION or delivery.packet_id in self.older:
+            inflight.remove(delivery)
+            inflight.last_packet_id = max(inflight.last_packet_id, LAST_OF_SESSION)
+            inflight.send(delivery)
 
     def least_id(self) -> int:
         return LAST_OF_SESSION + 1

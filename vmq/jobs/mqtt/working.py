@@ -21,8 +21,6 @@ log = logging.getLogger("vmq.jobs")
 
 #: Jobs that a worker may have at a time.
 MOST_PREFETCHED: Final = 1000
-#: Packet ids that are left to messages of other kinds.
-_MOST_INFLIGHT: Final = 60_000
 
 #: How the token of a delivery begins: PUBACK acknowledges its job, or only says that it came.
 AUTOMATIC: Final = b"A"
@@ -70,7 +68,7 @@ class MqttWorker(JobHolder):
         if self.is_over or self.waiter is not None or room <= 0:
             return
         client = self.client
-        if client.output.blocked or len(client.inflight) > _MOST_INFLIGHT:
+        if client.output.blocked or not self.has_place():
             self.stalled(self)
             return
         now = self.commit.clock()
@@ -83,12 +81,19 @@ class MqttWorker(JobHolder):
         self.machine.wait(self.waiter, float("inf"), now)
         self.commit.end_soon()
 
+    def has_place(self) -> bool:
+        """Whether there is a packet id for one more job."""
+        return len(self.client.inflight) < self.client.most_transient()
+
     def serve(self, jobs: list[Job]) -> None:
-        """Has these jobs from now on."""
+        """Has these jobs from now on, but for those that have no place: its client has other workers."""
         self.waiter = None
         now = self.commit.clock()
         for job in jobs:
-            self.send(job, now)
+            if self.has_place():
+                self.send(job, now)
+            else:
+                self.machine.give_back(job, now)
         self.ask()
 
     def send(self, job: Job, now: float) -> None:

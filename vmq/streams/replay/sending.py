@@ -16,8 +16,6 @@ from vmq.core.queue import Queue
 from vmq.core.window import LAST_ID, PacketRun
 from vmq.mqtt.message import NO_MESSAGE, Message, Transient
 
-#: Packet ids that are left to messages of other kinds.
-_MOST_INFLIGHT: Final = 60_000
 #: Bytes of one step at QoS 1 (others wait for it; less costs more a message), and rows between two looks at the clock.
 _STEP_BYTES: Final = 12_288
 _STEP_ROWS: Final = 64
@@ -267,6 +265,7 @@ class ReplaySender:
         self.number = number
         self.qos = qos
         self.prefetch = prefetch
+        self.most: i64 = queue.most_transient()
         #: What is to go out, and its bytes.
         self.items: deque[ReadyRows] = deque()
         self.size = 0
@@ -312,7 +311,7 @@ class ReplaySender:
         limit: i64 = queue.options.max_inflight_bytes
         return (
             count < self.prefetch
-            and queue.inflight.total() < _MOST_INFLIGHT
+            and queue.inflight.total() < self.most
             and (limit < 0 or queue.inflight_bytes + length <= limit)
         )
 
@@ -371,7 +370,7 @@ class ReplaySender:
         limit: int = queue.options.max_inflight_bytes
         if limit >= 0:
             room = min(room, limit - int(queue.inflight_bytes))
-        most: int = min(self.prefetch - self.waiting, _MOST_INFLIGHT - queue.inflight.total())
+        most: int = min(self.prefetch - self.waiting, self.most - queue.inflight.total())
         most = min(most, frames.count - first, LAST_ID + 1 - frames.packet_id(first))
         count = bisect_right(ends, begin + room, first + 1, frames.count + 1) - 1 - first
         return max(min(most, count), 1 if self.has_place(ends[first + 1] - begin) else 0)

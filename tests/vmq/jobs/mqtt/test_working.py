@@ -66,6 +66,24 @@ async def test_as_many_as_it_wants(redis: Any, peer: Peer) -> None:
     assert await redis.execute_command("QLEN", "mail") == 4
 
 
+async def test_workers_of_one_client_leave_packet_ids_to_messages(
+    broker: Broker, peer: Peer
+) -> None:
+    """More jobs than there are packet ids, for workers that all waited when they came."""
+    filters = [f"$jobs/{number};prefetch=1000" for number in range(66)]
+    await working(peer, *filters)
+    service = broker.jobs.open()
+    jobs, now = service.machine, service.commit.clock()
+    queues = [jobs.queue(b"%d" % number, now) for number in range(66)]
+    for queue in queues:
+        for _ in range(1000):
+            jobs.add(queue, b"", now)
+    service.commit.end_pass(now)
+    [worker] = broker.registries[""].subscribers.values()
+    assert len(worker.queue.inflight) == 60_000
+    assert sum(queue.depth for queue in queues) == 6000
+
+
 async def test_by_hand_puback_says_only_that_it_came(
     broker: Broker, redis: Any, peer: Peer
 ) -> None:
