@@ -214,13 +214,18 @@ class Registry:
         self.core.sessions.on_subscriber(ENDED, self, subscriber, "")
         leaving.step()
 
-    def expire(self) -> int:
-        """Ends the durable sessions that were away too long; returns how many."""
+    def expire(self, most: int = 250) -> int:
+        """Ends durable sessions that were away too long, so many in one go; returns how many: 0 once there are none."""
         limit = self.core.options.persistent_client_expiration
         if limit <= 0:
             return 0
         oldest = self.now_ms() - int(limit * 1000)
-        expired = [client_id for client_id, since in self.offline.items() if since <= oldest]
+        expired: list[str] = []
+        for client_id, since in self.offline.items():
+            if since <= oldest:
+                expired.append(client_id)
+                if len(expired) == most:
+                    break
         for client_id in expired:
             self.end_session(self.subscribers[client_id])
             self.core.counters.client_expired += 1

@@ -19,6 +19,8 @@ log = logging.getLogger("vmq.broker")
 
 #: Seconds between two looks for sessions that were away too long.
 EXPIRE_EVERY: Final = 60.0
+#: Seconds between some of them and the next: a fleet that was cut off is too old at the same time.
+EXPIRE_PAUSE: Final = 0.01
 
 
 class Upkeep:
@@ -68,6 +70,10 @@ class Upkeep:
         """Ends durable sessions that were away too long, every minute."""
         while True:
             await asyncio.sleep(EXPIRE_EVERY)
-            count = sum(registry.expire() for registry in self.trees())
+            count = 0
+            for registry in self.trees():
+                while ended := registry.expire():
+                    count += ended
+                    await asyncio.sleep(EXPIRE_PAUSE)
             if count:
                 log.info("expired sessions=%d", count)
