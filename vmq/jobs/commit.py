@@ -5,7 +5,6 @@ One write covers all that a pass did; with `fsync` the replies wait until it is 
 
 import logging
 from collections.abc import Callable
-from contextlib import suppress
 
 from mypy_extensions import i64
 
@@ -187,10 +186,13 @@ class JobCommit:
                 output.write(data)
 
     def write(self) -> None:
-        """Writes what was done until now, ahead of the end of the pass, which tells of a disk that fails."""
-        with suppress(OSError):
-            if self.writer.commit():
-                self.needs_sync = True
+        """Writes what was done until now, ahead of the end of the pass, which tells of a disk that fails.
+
+        Raises:
+            OSError: the disk. What counts on that is not to be written either.
+        """
+        if self.writer.commit():
+            self.needs_sync = True
 
     def begin_sync(self) -> None:
         """What everybody is told waits for the disk from now on."""

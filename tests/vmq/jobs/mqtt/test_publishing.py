@@ -227,19 +227,23 @@ async def test_who_goes_away_while_it_waits_is_forgotten(broker: Broker) -> None
     assert not found.jobs
 
 
+@pytest.mark.parametrize("qos", [1, 2])
 async def test_a_disk_that_fails_acknowledges_nothing(
-    monkeypatch: pytest.MonkeyPatch, broker: Broker, peer: Peer
+    monkeypatch: pytest.MonkeyPatch, broker: Broker, peer: Peer, qos: int
 ) -> None:
-    await connected(peer)
+    await connected(peer, clean=False)
     service = broker.jobs.open()
+    store = present(present(service.committer).store)
 
     def fail(_pieces: list[bytes]) -> None:
         raise OSError("no space left")
 
     with monkeypatch.context() as broken:
         broken.setattr(service.segments, "append", fail)
-        peer.send(job("$jobs/mail", b"x"))
+        peer.send(job("$jobs/mail", b"x", qos))
         assert await peer.rest() == b""
+        # What a session knows of a job is not on disk before that.
+        assert store.load_received(broker.registries[""].subscribers["c"].queue.session) == []
 
 
 async def test_ids_that_are_acknowledged_given_up_and_worked_at(
