@@ -3,6 +3,7 @@
 import gc
 import logging
 import mmap
+import os
 from pathlib import Path
 from struct import error as StructError  # noqa: N812 - it is a class
 from typing import Any, Final
@@ -133,6 +134,9 @@ class JobRestore(FrameWalk):
                     if is_last and following == size and is_torn(view, at):
                         text = "jobs: %s is torn at %d of %d bytes: cut off there"
                         log.warning(text, segment.path, at, size)
+                        # Not the last one at the next start, it would count as damaged.
+                        os.truncate(segment.path, at)
+                        segment.size = at
                         break
                     text = "jobs: %s is damaged from %d to %d of %d bytes: jobs there may be lost, or come again"
                     log.error(text, segment.path, at, following, size)

@@ -201,6 +201,7 @@ def test_a_torn_end_is_cut_off_and_what_was_before_it_is_there(
     node.journal.commit()
     node = node.again()
     assert set(node.machine.jobs) == {first.id, later.id}
+    assert node.damaged == []
 
 
 def test_a_body_that_was_not_written_whole_is_no_job(tmp_path: Path, node: Node) -> None:
