@@ -50,6 +50,8 @@ class JobJournal(JobWriter):
         #: The jobs of the bodies.
         self.added: list[Job] = []
         self.needs_sync = False
+        #: Jobs that are to be on disk have left the oldest segment.
+        self.has_moved = False
         #: A segment has nothing any more that is wanted.
         self.may_drop = False
 
@@ -114,8 +116,15 @@ class JobJournal(JobWriter):
                 self.may_drop = True
 
     def drop(self) -> None:
-        """Removes what nobody wants: once that it is not wanted is written."""
+        """Removes what nobody wants: once that it is not wanted is written.
+
+        Raises:
+            OSError: the disk.
+        """
         if self.may_drop:
+            if self.has_moved:
+                self.segments.sync()
+                self.has_moved = False
             self.may_drop = False
             self.segments.drop_oldest()
 
@@ -201,6 +210,8 @@ class JobJournal(JobWriter):
                 failure = error
                 continue
             self.add(job, body)
+            if job.queue.rules.persistence == FSYNC:
+                self.has_moved = True
             if job.copies is not None:
                 self.note(SHARED, job)
             if is_done:

@@ -294,6 +294,25 @@ def test_what_is_wanted_moves_out_of_a_segment_that_holds_little(node: Node) -> 
     assert node.body(node.machine.jobs[stays.id]) == b"stays" * 10
 
 
+@pytest.mark.parametrize("persistence", [1, 2])
+def test_what_moved_is_synced_before_what_it_left_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, persistence: int
+) -> None:
+    node = Node(tmp_path, persistence=persistence)
+    job = node.add()
+    node.journal.commit()
+    node.journal.segment_size = 1
+    node.journal.clean([job])
+    oldest = present(node.segments.oldest() or node.segments.last)
+    there: list[bool] = []
+    monkeypatch.setattr(
+        "vmq.jobs.storage.segments.os.fdatasync", lambda _: there.append(oldest.path.exists())
+    )
+    node.journal.commit()
+    assert there == [True] * (persistence == 2)
+    assert not oldest.path.exists()
+
+
 WORDS = (
     "add add delayed key take take ack nack aside unseen enqueue pass commit commit restart clean "
     "delete index"
