@@ -30,6 +30,8 @@ log = logging.getLogger("vmq.jobs")
 _FILE: Final = "mappings.json"
 #: Jobs that a mapping takes in one go.
 _AT_ONCE: Final = 200
+#: Seconds after which it tries again to wait for some.
+_AGAIN: Final = 1.0
 
 
 class MappingWorker:
@@ -55,6 +57,7 @@ class MappingWorker:
             queue = self.machine.queue(self.queue, now)
         except JobRefusedError as refusal:
             self.sender.count(self.mapping, str(refusal))
+            asyncio.get_running_loop().call_later(_AGAIN, self.ask)
             return
         self.waiter = CallWaiter([queue], _AT_ONCE, self.serve)
         self.machine.wait(self.waiter, float("inf"), now)

@@ -95,6 +95,23 @@ async def test_jobs_of_a_group_become_others_once(tmp_path: Path) -> None:
         assert bodies(broker, b"log") == [b'{"id": 7}', b'{"id": 8}']
 
 
+async def test_a_queue_that_cannot_be_made_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vmq.jobs.mappings.service._AGAIN", 0)
+    async with Broker(config(tmp_path, {"m": options("$jobs/in", "$jobs/out")})) as broker:
+        (worker,) = broker.jobs.open().mappings.workers
+        jobs = machine(broker)
+        worker.stop()
+        worker.is_over = False
+        jobs.queues.clear()
+        jobs.max_queues = 0
+        worker.ask()
+        assert worker.waiter is None
+        jobs.max_queues = 9
+        await until(lambda: worker.waiter is not None)
+
+
 async def test_what_fails_is_counted_and_dead_as_the_mapping_says(tmp_path: Path) -> None:
     mappings = {
         "skips": options("a", "x", where="json.value > 1"),
