@@ -171,7 +171,8 @@ class PlainJobs:
         columns = self.columns_of(name, 0, b"", head[0], is_gone=True)
         lane = columns.lane
         assert lane is not None
-        until = (head[1] - self.machine.wall) / _SECOND + window_of(key, lane.queue.rules)
+        added = min((head[1] - self.machine.wall) / _SECOND, self.now)
+        until = added + window_of(key, lane.queue.rules)
         if until <= self.now:
             return True
         columns.due = until if columns.due == float("inf") else max(columns.due, until)

@@ -392,9 +392,9 @@ class JobRestore(FrameWalk):
             self.settle_job(job, now, number)
 
     def settle_key(self, job: Job) -> None:
-        """A key keeps others out while its window lasts."""
+        """A key keeps others out while its window lasts, which no clock that was ahead makes longer."""
         machine = self.machine
-        added = int(job.created - machine.wall) / 1e9
+        added = min(int(job.created - machine.wall) / 1e9, self.now)
         until = added + window_of(job.key, job.queue.rules)
         if until > self.now:
             machine.remember_key(job, until, self.now)

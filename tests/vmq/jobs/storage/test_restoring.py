@@ -225,6 +225,20 @@ def test_a_key_outlives_restarts_and_its_job(node: Node) -> None:
     assert node.add(key=b"k").id != job.id
 
 
+@pytest.mark.parametrize("is_done", [True, False])
+def test_a_clock_that_was_ahead_makes_no_key_last_longer(node: Node, is_done: bool) -> None:
+    node.now += 365 * 86_400
+    job = node.add(key=b"k")
+    if is_done:
+        node.machine.acknowledge(job.id)
+    node.journal.commit()
+    node.now -= 365 * 86_400
+    node = node.again()
+    assert node.add(key=b"k").id == job.id
+    node.passes(3601)
+    assert node.add(key=b"k").id != job.id
+
+
 def test_bodies_leave_memory_once_they_are_written(node: Node) -> None:
     node.journal.keeps_bodies = False
     job = node.add(b"x" * 1000)
