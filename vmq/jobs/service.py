@@ -25,6 +25,7 @@ from vmq.jobs.machine import JobMachine
 from vmq.jobs.mappings.service import Mappings
 from vmq.jobs.mappings.stream_source import Follow, no_streams
 from vmq.jobs.metrics import job_families, sharing_families
+from vmq.jobs.mqtt.delayed import QUEUE as DELAYED
 from vmq.jobs.mqtt.port import MqttJobs
 from vmq.jobs.nodes import JobLinks, JobNodes
 from vmq.jobs.queue import JobQueue
@@ -232,6 +233,8 @@ class JobService:
                 rules.may_have_fewer = value == "reach"
             else:
                 setattr(rules, option, value)
+        if text == DELAYED:  # the broker's own: it tries all of them for as long as they live
+            rules.groups, rules.max_deliveries = [], 0
         return rules
 
     # Listeners

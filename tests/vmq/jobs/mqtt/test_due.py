@@ -13,6 +13,7 @@ from tests.vmq.jobs.mqtt.test_publishing import any_packet, bodies, connected
 from tests.vmq.jobs.serving import config_of, machine
 from tests.vmq.sockets import Peer, peer_of
 from vmq.broker import Broker
+from vmq.config.jobs import JobOptions
 
 TCP = 1
 
@@ -136,6 +137,27 @@ async def test_plugins_are_asked_when_it_comes_and_when_it_is_due(tmp_path: Path
         await until(lambda: len(bodies(broker, b"$delayed!dead")) == 2)
         assert judge.seen == asked * 2
         assert {each.reason for each in machine(broker).jobs.values()} == {"refused: not any more"}
+
+
+async def test_what_cannot_be_published_now_is_tried_for_as_long_as_it_lives(
+    tmp_path: Path,
+) -> None:
+    judge = Judge()
+    config = config_of(tmp_path, jobs={"*": JobOptions(max_deliveries=2, groups=["g"])})
+    async with Broker(config, plugins={"judge": judge}) as broker:
+        async with peer_of(broker, TCP) as peer:
+            await connected(peer, username="ada", password=b"")
+            await peer.ask(
+                publish_packet("$delayed/1000/a", b"x", qos=1, packet_id=7), b"\x40\x02\x00\x07"
+            )
+        jobs = machine(broker)
+        (job,) = jobs.jobs.values()
+        for number in range(2, 6):
+            judge.verdict = number == 5 or Refuse("nobody can tell", unavailable=True)
+            jobs.timers.set(job, 0.0, broker.jobs.open().core.clock())
+            await until(lambda asked=number: len(judge.seen) == asked)
+        await until(lambda: not jobs.jobs)
+        assert not jobs.counts.dead
 
 
 async def test_nobody_else_touches_the_queue_of_delayed_messages(
