@@ -343,7 +343,12 @@ class JobService:
             OSError: it cannot be written.
         """
         done: asyncio.Future[str] = self.loop.create_future()
-        output = CallOutput(done.set_result)
+
+        def told(reason: str) -> None:
+            if not done.done():  # else nobody waits any more
+                done.set_result(reason)
+
+        output = CallOutput(told)
         self.commit.touch(output)
         self.commit.end_pass(self.core.clock())
         reason = await done

@@ -1,5 +1,6 @@
 """Jobs of a broker that is started again, is short of memory, or whose disk fails; groups and figures."""
 
+import asyncio
 import os
 from pathlib import Path
 from typing import Any
@@ -107,6 +108,22 @@ async def test_a_disk_that_fails_acknowledges_nothing(
     await until(lambda: not broker.condition().reasons)
     async with client_of(broker) as redis:
         assert await redis.execute_command("ADDJOB", "q", "y", 0)
+
+
+async def test_who_does_not_wait_for_the_disk_any_more_holds_up_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Broker(config_of(tmp_path, jobs={"*": JobOptions(persistence="fsync")})) as broker:
+        commit = broker.jobs.open().commit
+        with monkeypatch.context() as patch:
+            patch.setattr(commit, "sync", lambda: None)
+            adding = [asyncio.ensure_future(broker.jobs.add("q", b"x")) for _ in range(3)]
+            await until(lambda: len(commit.touched) == 2)
+            commit.synced("")
+            adding[1].cancel()
+            await asyncio.wait(adding[:2])
+            commit.synced("")
+            assert await adding[2]
 
 
 async def test_nothing_is_added_while_the_broker_is_short_of_memory(
