@@ -20,6 +20,7 @@ from vmq.config.jobs import JobOptions
 from vmq.config.mappings import MappingOptions
 from vmq.config.options import Config
 from vmq.config.sources import ConfigError
+from vmq.jobs.mappings.service import MappingWorker
 
 TCP = 1
 HOT = options(
@@ -101,6 +102,7 @@ async def test_a_queue_that_cannot_be_made_is_tried_again(
     monkeypatch.setattr("vmq.jobs.mappings.service._AGAIN", 0)
     async with Broker(config(tmp_path, {"m": options("$jobs/in", "$jobs/out")})) as broker:
         (worker,) = broker.jobs.open().mappings.workers
+        assert isinstance(worker, MappingWorker)
         jobs = machine(broker)
         worker.stop()
         worker.is_over = False
