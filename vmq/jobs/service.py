@@ -462,7 +462,8 @@ class JobService:
             listener.abort_all()
         self.commit.watch_time = None
         self.commit.is_over = True
-        if self.committer is not None:
+        # While jobs are unwritten the store writes nothing more, which may count on them.
+        if self.committer is not None and not self.commit.is_failing:
             self.committer.before.remove(self.commit.write)
             self.committer.before_sync.remove(self._sync_first)
         if isinstance(self.core.bans, Banning):

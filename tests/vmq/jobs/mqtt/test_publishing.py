@@ -246,6 +246,26 @@ async def test_a_disk_that_fails_acknowledges_nothing(
         assert store.load_received(broker.registries[""].subscribers["c"].queue.session) == []
 
 
+async def test_a_job_that_a_full_disk_did_not_take_until_the_end_comes_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vmq.persistence.group_commit.RETRY_AFTER", 0.01)
+    config = config_of(tmp_path)
+
+    def fail(_pieces: list[bytes]) -> None:
+        raise OSError("no space left")
+
+    async with Broker(config) as broker, peer_of(broker, TCP) as peer:
+        await connected(peer, clean=False)
+        monkeypatch.setattr(broker.jobs.open().segments, "append", fail)
+        peer.send(job("$jobs/mail", b"x", 2))
+        assert await peer.rest() == b""
+    async with Broker(config) as broker, peer_of(broker, TCP) as peer:
+        await connected(peer, clean=False)
+        await peer.ask(job("$jobs/mail", b"x", 2, dup=True), b"\x50\x02\x00\x07")
+        assert bodies(broker, b"mail") == [b"x"]
+
+
 async def test_ids_that_are_acknowledged_given_up_and_worked_at(
     broker: Broker, peer: Peer, redis: Any
 ) -> None:
