@@ -25,6 +25,7 @@ from vmq.streams.column_writer import ColumnWriter
 from vmq.streams.damaged import open_partition
 from vmq.streams.definition import (
     Origin,
+    StreamRef,
     check_before,
     id_of,
     read_definition,
@@ -32,7 +33,7 @@ from vmq.streams.definition import (
     write_definition,
 )
 from vmq.streams.groups.port import GroupsElsewhere
-from vmq.streams.leaving import LeavingStreams
+from vmq.streams.leaving import LeavingStreams, remove
 from vmq.streams.log.checkpoint import sync_folder
 from vmq.streams.log.commits import Commits
 from vmq.streams.log.cursor import PartitionLog
@@ -81,6 +82,8 @@ class Stream:
         self.is_replicated = options.replicas > 1 and not (folder / SINGLE).exists()
         self.clock = clock
         self.fed = True
+        #: It was deleted.
+        self.gone = False
         self.partitions: list[Partition] = []
         self.news = threading.Condition()
         #: Held by who looks whether it is replicated and then has rows written, outside of the event loop.
@@ -92,6 +95,11 @@ class Stream:
             self.close()
             raise
         self.appender = Appender(options, self.partitions, commits)
+
+    @property
+    def ref(self) -> StreamRef:
+        """Which stream it is, for those who keep something of it."""
+        return StreamRef(self.name, self.stream_id)
 
     def _add_partitions(self) -> None:
         """Opens those that are not open yet."""
@@ -239,6 +247,8 @@ class Catalog:
         self.cursors: SharedCursors | None = None
         #: Told that `cursors` is another one.
         self.on_shared: Callable[[], None] = lambda: None
+        #: Told of a stream that was deleted: its readers end.
+        self.on_dropped: Callable[[Stream], None] = lambda _stream: None
         self.streams: dict[str, Stream] = {}
         self.leaving = LeavingStreams()
         self.lock = lock_folder(folder)
@@ -461,25 +471,18 @@ class Catalog:
     def drop(self, name: str) -> "Future[None]":
         """The same of a stream that may be deleted, whoever has made it."""
         stream = self.get(name)
-        stream.fed = False
+        stream.fed, stream.gone = False, True
         self.on_change()
         del self.streams[name]
+        self.on_dropped(stream)
         for _ in stream.appender.take():
             pass
         for partition in stream.partitions:
             partition.gone = True
             partition.retain()
-        done = self.commits.writer.call(lambda: remove(stream))
+        done = self.commits.writer.call(lambda: remove(stream.folder, stream.close))
         self.leaving.add(name, done)
         return done
-
-
-def remove(stream: Stream) -> None:
-    """Closes a stream and deletes its folder: first out of sight, so that no half of it is ever found."""
-    aside = stream.folder.with_name(f".deleted-{stream.name}")
-    stream.close()
-    stream.folder.rename(aside)
-    shutil.rmtree(aside)
 
 
 def lock_folder(folder: Path) -> int:

@@ -4,7 +4,7 @@ import json
 import secrets
 import time
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
@@ -59,6 +59,31 @@ def id_of(folder: Path) -> str:
 def new_id() -> str:
     """An id for a stream that is made now: of two, the older one's is less."""
     return f"{time.time_ns() // 1_000_000:012x}-{secrets.token_hex(4)}"
+
+
+class StreamRef(NamedTuple):
+    """Which stream something was kept of; another one of the same name has another id."""
+
+    name: str
+    stream_id: str
+
+    @property
+    def text(self) -> str:
+        """What is kept: the id; the name of a stream that has none."""
+        return self.stream_id or self.name
+
+    def has(self, kept: str, used: float) -> bool:
+        """Whether what was kept is of this stream; `used`: when that was so last, in seconds since 1970.
+
+        Versions before ids kept the name: it is of this stream if it was used since that was made.
+        """
+        if kept == self.text:
+            return True
+        try:
+            made = int(self.stream_id.partition("-")[0], 16) // 1000
+        except ValueError:
+            made = 0  # no id that this version makes
+        return kept == self.name and made <= used
 
 
 def check_before(folder: Path, options: StreamOptions) -> None:

@@ -1,6 +1,9 @@
 """Streams that were deleted and whose folders may be there still: until the writer is done with them."""
 
+import shutil
+from collections.abc import Callable
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Final
 
 from vmq.streams.log.errors import StreamError
@@ -35,3 +38,11 @@ class LeavingStreams:
                 raise StreamError(
                     f"the stream {name!r} of before is still being deleted: try again"
                 ) from None
+
+
+def remove(folder: Path, close: Callable[[], None]) -> None:
+    """Closes a stream and deletes its folder: first out of sight, so that no half of it is ever found."""
+    aside = folder.with_name(f".deleted-{folder.name}")
+    close()
+    folder.rename(aside)
+    shutil.rmtree(aside)

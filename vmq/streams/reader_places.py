@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple, Protocol
 
+from vmq.streams.definition import StreamRef
+
 
 class CursorKey(NamedTuple):
     """Whose cursor it is, and which of his."""
@@ -28,7 +30,7 @@ class FoundCursor(NamedTuple):
     is_own: bool
 
 
-#: A cursor, the stream that it is of, and where it is.
+#: A cursor, the stream that it is of (`StreamRef.text`), and where it is.
 Kept = tuple[CursorKey, str, Place]
 
 
@@ -44,7 +46,7 @@ class SharedCursors(Protocol):
     #: Told of a cursor that is needed no more.
     on_forgotten: Callable[[CursorKey], None]
 
-    def find(self, key: CursorKey, stream: str) -> FoundCursor | None:
+    def find(self, key: CursorKey, stream: StreamRef) -> FoundCursor | None:
         """Where a cursor is in its stream, as this node has heard."""
 
     def knows(self, key: CursorKey) -> bool:

@@ -2,7 +2,7 @@ import asyncio
 import errno
 import os
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,8 @@ from vmq.broker import Broker
 from vmq.config.options import Config, LimitOptions
 from vmq.streams import catalog as streams_catalog
 from vmq.streams.admin import create_stream, delete_stream, partition_row, show_stream
-from vmq.streams.catalog import Catalog, Stream, remove
+from vmq.streams.catalog import Catalog
+from vmq.streams.leaving import remove
 from vmq.streams.log.commits import Commits
 from vmq.streams.log.errors import StreamError, UnknownStreamError
 
@@ -98,9 +99,9 @@ async def test_a_stream_that_is_deleted_has_no_files_when_that_is_answered(
     """It would be there again after a crash."""
     may_go = threading.Event()
 
-    def slow(stream: Stream) -> None:
+    def slow(folder: Path, close: Callable[[], None]) -> None:
         may_go.wait()
-        remove(stream)
+        remove(folder, close)
 
     monkeypatch.setattr(streams_catalog, "remove", slow)
     async with Broker(Config(), data_dir=tmp_path) as broker:
@@ -123,7 +124,7 @@ def left(folder: Path) -> list[Path]:
     return list(folder.glob("streams/*t"))
 
 
-def fail(_stream: Stream) -> None:
+def fail(_folder: Path, _close: Callable[[], None]) -> None:
     raise OSError(errno.EIO, os.strerror(errno.EIO))
 
 

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from vmq.clustering.raft.records import decode
 from vmq.clustering.streams.metadata import encode
+from vmq.streams.definition import StreamRef
 from vmq.streams.reader_places import CursorKey, FoundCursor, Kept, Place
 from vmq_cluster.effects import Changed
 from vmq_cluster.errors import ClusterError
@@ -33,6 +34,7 @@ KEPT: Final = 7 * 86_400 + 3600
 class SharedCursor(Struct, frozen=True, array_like=True):
     """A cursor as the metadata have it."""
 
+    #: As `StreamRef.text` says it.
     stream: str
     positions: dict[int, int]
     #: The node at which somebody reads by it, or did last, and since when: milliseconds of wall clock time.
@@ -93,10 +95,10 @@ class ClusterCursors:
         self.on_taken = lambda _key, _node: None
         self.on_forgotten = lambda _key: None
 
-    def find(self, key: CursorKey, stream: str) -> FoundCursor | None:
+    def find(self, key: CursorKey, stream: StreamRef) -> FoundCursor | None:
         """Where a cursor is in its stream, as this node has heard."""
         found = self._get(key)
-        if found is None or found.stream != stream:
+        if found is None or not stream.has(found.stream, found.used):
             return None
         return FoundCursor(Place(found.positions, {}), found.node == self._node.name)
 

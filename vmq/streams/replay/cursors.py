@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
+from vmq.streams.definition import StreamRef
 from vmq.streams.reader_places import CursorError, CursorKey, Kept, Place
 
 log = logging.getLogger("vmq.streams")
@@ -56,7 +57,7 @@ class Cursors:
         except sqlite3.Error as error:
             raise CursorError(f"{path} cannot be used: {error}; remove it, or mend it") from error
 
-    def find(self, key: CursorKey, stream: str) -> Place | None:
+    def find(self, key: CursorKey, stream: StreamRef) -> Place | None:
         """Where a cursor is in its stream; None: there is none.
 
         Raises:
@@ -64,10 +65,7 @@ class Cursors:
         """
         try:
             with self.lock:
-                found = self.database.execute(
-                    "select stream, positions, deliveries from cursors where owner = ? and name = ?",
-                    key,
-                ).fetchone()
+                found = self._row(key)
                 count = 0
                 if found is None:
                     asked = "select count(*) from cursors where owner = ?"
@@ -76,9 +74,16 @@ class Cursors:
             raise CursorError(f"the cursors cannot be read: {error}") from error
         if count >= MOST:
             raise CursorError(too_many())
-        if found is None or found[0] != stream:
+        if found is None or not stream.has(found[0], found[3]):
             return None
         return Place(numbers_of(found[1]), numbers_of(found[2]))
+
+    def _row(self, key: CursorKey) -> tuple[str, str, str, int] | None:
+        asked = (
+            "select stream, positions, deliveries, used from cursors where owner = ? and name = ?"
+        )
+        found: tuple[str, str, str, int] | None = self.database.execute(asked, key).fetchone()
+        return found
 
     def all_of(self, owners: str) -> list[Kept]:
         """The cursors of owners whose names begin so.
@@ -133,7 +138,14 @@ class Cursors:
         Raises:
             CursorError: the disk.
         """
-        known = self.find(key, stream) or place
+        try:
+            with self.lock:
+                found = self._row(key)
+        except sqlite3.Error as error:
+            raise CursorError(f"the cursors cannot be read: {error}") from error
+        known = place
+        if found is not None and found[0] == stream:
+            known = Place(numbers_of(found[1]), numbers_of(found[2]))
         positions = dict(known.positions)
         for number, position in moved.items():
             positions[number] = max(position, positions.get(number, 0))
@@ -146,6 +158,14 @@ class Cursors:
                 self.database.execute("delete from cursors where owner = ? and name = ?", key)
         except sqlite3.Error as error:
             log.error("a cursor cannot be deleted: %s", error)
+
+    def forget_stream(self, stream: StreamRef) -> None:
+        """A stream was deleted: nobody needs cursors of it."""
+        try:
+            with self.lock:
+                self.database.execute("delete from cursors where stream = ?", (stream.text,))
+        except sqlite3.Error as error:
+            log.error("the cursors of stream %s cannot be deleted: %s", stream.name, error)
 
     def expire(self) -> int:
         """Deletes those that nobody has used for long; how many."""

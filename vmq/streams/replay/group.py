@@ -117,8 +117,8 @@ class ConsumerGroup:
 
     @property
     def key(self) -> CursorKey | None:
-        """Under what this broker keeps its place; None: the coordinator does."""
-        return self.request.key() if self.share is None else None
+        """Under what this broker keeps its place; None: the coordinator does, or its stream was deleted."""
+        return self.request.key() if self.share is None and not self.stream.gone else None
 
     # Members come and go
 
@@ -232,9 +232,6 @@ class ConsumerGroup:
             member.end(why)
 
     # How far it is
-
-    def stream_name(self) -> str:
-        return self.stream.name
 
     def place(self) -> Place:
         positions = dict(self.positions)

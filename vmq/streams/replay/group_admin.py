@@ -146,7 +146,7 @@ async def reset(
         await readers.catalog.groups.change(group_key(found.key), begin)
         return found._replace(positions=begin)
     try:
-        await readers.keeping.put(found.key, stream.name, Place(begin, {}))
+        await readers.keeping.put(found.key, stream.ref, Place(begin, {}))
     except CursorError as error:
         raise StreamError(str(error)) from None
     return found._replace(positions=begin)

@@ -9,7 +9,7 @@ from typing import Final
 from vmq.core.context import Core
 from vmq.core.queue import Queue
 from vmq.runtime.metrics import Family, Sample
-from vmq.streams.catalog import Catalog
+from vmq.streams.catalog import Catalog, Stream
 from vmq.streams.groups.records import GroupKey
 from vmq.streams.groups.share import GroupShare
 from vmq.streams.log.errors import PassingError, StreamError
@@ -54,6 +54,8 @@ class Groups:
         #: Those that are clients of MQTT, and programs.
         self.members: set[Replay] = set()
         self.programs: set[ProgramMember] = set()
+        #: Told of a program that is a member no more.
+        self.on_left: Callable[[ProgramMember], None] = lambda _member: None
         self.timer: asyncio.TimerHandle | None = None
         self.dead = 0
 
@@ -89,7 +91,8 @@ class Groups:
     def place_of(self, key: CursorKey, start: ReplayStart) -> Place | GroupShare:
         """Where a group is that has no members here, or this node's part of it."""
         if self.catalog.groups is None:
-            return self.keeping.unwritten_of(key) or start.place or Place(start.starts, {})
+            unwritten = self.keeping.unwritten_of(key, start.stream.ref)
+            return unwritten or start.place or Place(start.starts, {})
         share = self.catalog.groups.share_of(group_key(key))
         share.starts = dict(start.starts)
         return share
@@ -117,10 +120,23 @@ class Groups:
         group.leave(member)
         self.keeping.leave(group)
         if not group.members:
-            self.all.pop(group.request.key(), None)
+            if self.all.get(group.request.key()) is group:
+                del self.all[group.request.key()]
             if group.share is not None and self.catalog.groups is not None:
                 self.catalog.groups.end(group.share.key)
         self.on_changed(group)
+
+    def on_dropped(self, stream: Stream) -> None:
+        """A stream was deleted: who joins a group of this name from now on reads another one."""
+        for key, group in list(self.all.items()):
+            if group.stream is not stream:
+                continue
+            for member in list(group.members.values()):
+                if isinstance(member, ProgramMember):
+                    self.on_left(member)
+                else:
+                    member.end(deleted(stream))
+            self.all.pop(key, None)
 
     def on_moved(self, group: ConsumerGroup) -> None:
         """It is further than it was."""
@@ -237,6 +253,11 @@ class Groups:
             yield Family("stream_group_lag", "gauge", text, tuple(lags))
         text = "Messages that groups passed over: no member could take them."
         yield Family("stream_group_dead", "counter", text, (Sample((), self.dead),))
+
+
+def deleted(stream: Stream) -> str:
+    """Why a reader of a stream ends."""
+    return f"the stream {stream.name!r} was deleted"
 
 
 def group_key(key: CursorKey) -> GroupKey:

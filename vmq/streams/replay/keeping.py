@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from vmq.core.queue import Queue
-from vmq.streams.catalog import Catalog
+from vmq.streams.catalog import Catalog, Stream
+from vmq.streams.definition import StreamRef
 from vmq.streams.reader_places import (
     NOWHERE,
     CursorError,
@@ -40,13 +41,12 @@ FILE: Final = "cursors.sqlite"
 class HasPlace(Protocol):
     """Somebody whose place is kept: a replay, or a group."""
 
-    #: What was kept last.
+    #: What it reads, and what was kept last.
+    stream: Stream
     kept: Place
 
     @property
     def key(self) -> CursorKey | None: ...
-    def stream_name(self) -> str:
-        """Which stream it reads."""
 
     def place(self) -> Place:
         """Where it is."""
@@ -103,7 +103,7 @@ class Keeping:
         name = queue.session_name()
         return CursorKey("session " + name, topic_filter) if name else None
 
-    def find(self, key: CursorKey, stream: str) -> Place | None:
+    def find(self, key: CursorKey, stream: StreamRef) -> Place | None:
         """Where a cursor is, in a thread.
 
         Raises:
@@ -111,7 +111,7 @@ class Keeping:
         """
         return self.writer.submit(self._find, key, stream).result()
 
-    def _find(self, key: CursorKey, stream: str) -> Place | None:
+    def _find(self, key: CursorKey, stream: StreamRef) -> Place | None:
         return self._open().find(key, stream)
 
     def _open(self) -> Cursors:
@@ -129,7 +129,7 @@ class Keeping:
         """The cursors of the cluster."""
         return self.catalog.cursors
 
-    def found_in_cluster(self, key: CursorKey, stream: str) -> FoundCursor | None:
+    def found_in_cluster(self, key: CursorKey, stream: StreamRef) -> FoundCursor | None:
         """Where a cursor is as the cluster has it; in the event loop."""
         return None if self.shared is None else self.shared.find(key, stream)
 
@@ -174,16 +174,16 @@ class Keeping:
     def leave(self, reader: HasPlace) -> None:
         """A reader ends; its place is kept at once."""
         if reader.key is not None:
-            kept = reader.key, reader.stream_name(), reader.place()
+            kept = reader.key, reader.stream.ref.text, reader.place()
             self.unwritten[reader.key] = kept
             if self.shared is not None and is_of_replay(reader.key):
                 self.shared.leave(kept)
             self.keep()
 
-    def unwritten_of(self, key: CursorKey) -> Place | None:
+    def unwritten_of(self, key: CursorKey, stream: StreamRef) -> Place | None:
         """Where a cursor is, if it is further than what `find` finds, perhaps."""
         found = self.unwritten.get(key)
-        return None if found is None else found[2]
+        return None if found is None or found[1] != stream.text else found[2]
 
     async def listed(self, owners: str) -> list[Kept]:
         """The cursors of owners whose names begin so, as they are on disk or on their way there.
@@ -195,14 +195,14 @@ class Keeping:
         fresh = {key: each for key, each in self.unwritten.items() if key.owner.startswith(owners)}
         return [each for each in found if each[0] not in fresh] + list(fresh.values())
 
-    async def put(self, key: CursorKey, stream: str, place: Place) -> None:
+    async def put(self, key: CursorKey, stream: StreamRef, place: Place) -> None:
         """Has a cursor that nobody reads by be elsewhere.
 
         Raises:
             CursorError: the disk.
         """
         self.unwritten.pop(key, None)
-        kept = [(key, stream, place)]
+        kept = [(key, stream.text, place)]
         await self.loop.run_in_executor(self.writer, lambda: self._open().keep(kept))
 
     async def write(self, reader: HasPlace, *, is_synced: bool = False) -> None:
@@ -213,7 +213,7 @@ class Keeping:
         """
         key = reader.key
         assert key is not None
-        kept = key, reader.stream_name(), reader.place()
+        kept = key, reader.stream.ref.text, reader.place()
         self.unwritten[key] = kept
         await self.loop.run_in_executor(
             self.writer, lambda: self._open().keep([kept], is_synced=is_synced)
@@ -240,6 +240,13 @@ class Keeping:
         self.unwritten.pop(key, None)
         self._submit(lambda: self._open().forget(key))
 
+    def forget_stream(self, stream: StreamRef) -> None:
+        """A stream was deleted, and nobody reads it any more."""
+        self.unwritten = {
+            key: each for key, each in self.unwritten.items() if each[1] != stream.text
+        }
+        self._submit(lambda: self._open().forget_stream(stream))
+
     def keep(self) -> None:
         """Has written what has moved, unless that is under way."""
         if self.is_writing:
@@ -263,7 +270,7 @@ class Keeping:
             reader.settle()
             if place != reader.kept:
                 reader.kept = place
-                moved.append((reader.key, reader.stream_name(), place))
+                moved.append((reader.key, reader.stream.ref.text, place))
         return moved
 
     def _submit(self, call: Callable[[], None]) -> "Future[None] | None":

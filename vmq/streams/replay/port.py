@@ -21,10 +21,10 @@ from vmq.mqtt.message import Transient
 from vmq.mqtt.special import SpecialTopicError, is_group, is_read
 from vmq.runtime.metrics import Family, Kind, Sample
 from vmq.runtime.scheduling import share_interpreter
-from vmq.streams.catalog import Catalog
+from vmq.streams.catalog import Catalog, Stream
 from vmq.streams.reader_places import CursorKey
 from vmq.streams.replay.duty_cycle import Backlogs, DutyCycle, LiveTraffic
-from vmq.streams.replay.groups import Groups
+from vmq.streams.replay.groups import Groups, deleted
 from vmq.streams.replay.keeping import HasPlace, Keeping
 from vmq.streams.replay.member import GroupMember
 from vmq.streams.replay.packets import PacketProcess
@@ -75,6 +75,7 @@ class StreamReaders(ReadersPort):
         self.threads = ThreadPoolExecutor(_THREADS, "vmq-replay", _give_way)
         self.keeping = Keeping(folder, self.all, catalog)
         catalog.on_shared = self.on_shared
+        catalog.on_dropped = self.on_dropped
         live = LiveTraffic(self.traffic)
         self.packets = PacketProcess(live)
         backlogs = Backlogs()
@@ -181,6 +182,9 @@ class StreamReaders(ReadersPort):
         subscription = None if subscriber is None else subscriber.find(topic_filter)
         if subscription is None or topic_filter in self.replays.get(queue, ()):
             return
+        if start.stream.gone:
+            self.tell_of_end(queue, topic_filter, deleted(start.stream))
+            return
         share_interpreter()  # with the threads that read
         number, qos = next(self.numbers), min(subscription.qos, 1)
         sender = ReplaySender(self.core, queue, number, qos, start.request.prefetch)
@@ -208,8 +212,8 @@ class StreamReaders(ReadersPort):
                 self.on_over(other, "another client goes on with its cursor")
         if start.is_new:
             return
-        known = self.keeping.unwritten_of(start.key)
-        shared = self.keeping.found_in_cluster(start.key, start.stream.name)
+        known = self.keeping.unwritten_of(start.key, start.stream.ref)
+        shared = self.keeping.found_in_cluster(start.key, start.stream.ref)
         if shared is not None and not shared.is_own:
             known = shared.place
         if known is not None:
@@ -218,7 +222,7 @@ class StreamReaders(ReadersPort):
     def tell_of_begin(self, replay: Replay) -> None:
         """The other nodes of a cluster are to know who reads by a cursor now."""
         if replay.key is not None and self.keeping.shared is not None:
-            self.keeping.shared.take((replay.key, replay.stream_name(), replay.place()))
+            self.keeping.shared.take((replay.key, replay.stream.ref.text, replay.place()))
 
     def on_shared(self) -> None:
         """There is a cluster now, whose cursors these are."""
@@ -368,6 +372,14 @@ class StreamReaders(ReadersPort):
         """A replay cannot go on."""
         self.tell_of_end(replay.queue, replay.topic_filter, why)
         self.end(replay)
+
+    def on_dropped(self, stream: Stream) -> None:
+        """A stream was deleted."""
+        for replay in list(self.by_number.values()):
+            if replay.stream is stream and not isinstance(replay, GroupMember):
+                self.on_over(replay, deleted(stream))
+        self.groups.on_dropped(stream)
+        self.keeping.forget_stream(stream.ref)
 
     def end(self, replay: Replay) -> None:
         """Ends one; its subscription stays as it is."""

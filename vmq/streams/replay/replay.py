@@ -298,9 +298,6 @@ class Replay:
 
     # How far it is
 
-    def stream_name(self) -> str:
-        return self.stream.name
-
     def place(self) -> Place:
         return Place(self.sender.positions(), {})
 

@@ -91,7 +91,7 @@ class ReplayStarter:
         """Finds the cursor of a replay as the cluster has it."""
         if start.key is None or start.is_new:
             return
-        start.shared = self.keeping.found_in_cluster(start.key, start.stream.name)
+        start.shared = self.keeping.found_in_cluster(start.key, start.stream.ref)
         if not self.keeping.may_have(start.key):
             start.error = too_many()
 
@@ -100,7 +100,7 @@ class ReplayStarter:
         if shared is not None and not shared.is_own:
             return shared.place
         # A node that has lost its disk has what it had told the others.
-        return self.keeping.find(key, stream.name) or (shared.place if shared else None)
+        return self.keeping.find(key, stream.ref) or (shared.place if shared else None)
 
     def look(self, start: ReplayStart, stream: Stream) -> None:
         """Finds what a replay needs, in a thread."""

@@ -39,6 +39,7 @@ from vmq.streams.reader_places import CursorError, CursorKey, Place
 from vmq.streams.replay.cursors import Cursors
 from vmq.streams.replay.group import ConsumerGroup
 from vmq.streams.replay.group_request import GroupRequest
+from vmq.streams.replay.groups import deleted
 from vmq.streams.replay.keeping import FILE
 from vmq.streams.replay.port import StreamReaders
 from vmq.streams.replay.program import ProgramMember
@@ -86,6 +87,7 @@ class Programs:
         self.judged: dict[str, Judged] = {}
         self.timer: asyncio.TimerHandle | None = None
         self.forgetting: set[asyncio.Task[None]] = set()
+        readers.groups.on_left = self.end
 
     def ask(self, access: Access, user: str | None, asked: Asked) -> "Future[GroupAnswer]":
         """An answer, from the event loop; asked in another thread.
@@ -145,7 +147,7 @@ class Programs:
         start = ReplayStart(request, stream)
         start.key = request.key()
         await self.loop.run_in_executor(None, self.look, start, stream)
-        flaw = readers.groups.limit()
+        flaw = deleted(stream) if stream.gone else readers.groups.limit()
         if sum(each.user == user for each in self.members.values()) >= MOST_OF_USER:
             flaw = flaw or f"{MOST_OF_USER} programs of this user are members of groups already"
         if flaw:
@@ -250,6 +252,8 @@ class Programs:
         async def move() -> None:
             for number, (_, position) in asked.commit.items():
                 member.commit(number, position)
+            if group.key is None:
+                return  # of a stream that was deleted
             try:
                 await self.readers.keeping.write(group, is_synced=True)
             except CursorError as error:
@@ -357,7 +361,7 @@ class Programs:
         assert start.key is not None
         readers = self.readers
         try:
-            start.place = readers.keeping.find(start.key, stream.name)
+            start.place = readers.keeping.find(start.key, stream.ref)
         except CursorError as error:
             raise StreamError(str(error)) from None
         known: Mapping[int, int] | None = None if start.place is None else start.place.positions
@@ -382,7 +386,7 @@ def staged_cursor(group: ConsumerGroup, commit: Mapping[int, tuple[int, int]]) -
     """How the cursor of a group is to move."""
     key = group.request.key()
     moved = {number: position for number, (_, position) in commit.items()}
-    return StagedCursor(*key, group.stream.name, dict(group.place().positions), moved)
+    return StagedCursor(*key, group.stream.ref.text, dict(group.place().positions), moved)
 
 
 def recover_cursors(staging: Staging, folder: Path) -> None:

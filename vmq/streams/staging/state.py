@@ -18,7 +18,10 @@ Marks = dict[str, dict[int, int]]
 
 
 class StagedCursor(msgspec.Struct, frozen=True):
-    """A cursor that moves with a batch: whose it is, where it is by partition, and how far it goes in some."""
+    """A cursor that moves with a batch: whose it is, where it is by partition, and how far it goes in some.
+
+    `stream`: as `StreamRef.text` says it.
+    """
 
     owner: str
     name: str

@@ -22,6 +22,7 @@ from tests.vmq.streams.replay.test_port import reading
 from tests.vmq.streams.support import options
 from vmq.broker import Broker
 from vmq.streams.client.aio import AsyncStreamGroup
+from vmq.streams.client.errors import GroupError
 from vmq.streams.client.group import StreamGroup
 from vmq.streams.flight.access import Access, Anybody
 from vmq.streams.flight.service import StreamServer
@@ -90,6 +91,24 @@ async def test_a_program_reads_in_order_and_goes_on_where_it_was(tmp_path: Path)
             assert sorted(await take(member, 5)) == list(range(40, 45))
         async with group as member:  # they were not committed
             assert sorted(await take(member, 5)) == list(range(40, 45))
+
+
+async def test_a_stream_that_is_deleted_and_made_anew(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (broker, server):
+        catalog = streams_of(broker).catalog
+        catalog.create("t", options(filters=["s/#"]))
+        await publish(broker, range(5))
+        group = vmq.streams.group("t", "g", server=server, start="earliest")
+        async with group as member:
+            assert await take(member, 5) == [0, 1, 2, 3, 4]
+            await member.commit()
+            await asyncio.wrap_future(catalog.delete("t"))
+            with pytest.raises(GroupError, match="there is no stream 't'"):
+                await member.read()
+        catalog.create("t", options(filters=["s/#"]))
+        await publish(broker, range(5, 8))
+        async with group as member:
+            assert await take(member, 3) == [5, 6, 7]
 
 
 @pytest.mark.parametrize("policy", [{"retention_age": "1h"}, {"retention_bytes": 1}])

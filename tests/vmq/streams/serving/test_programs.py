@@ -53,10 +53,12 @@ class World:
         partitions = [
             SimpleNamespace(number=at, earliest=0, end=1 << 40) for at in range(PARTITIONS)
         ]
-        stream = SimpleNamespace(name="s", partitions=partitions, options=options())
+        stream = SimpleNamespace(
+            name="s", partitions=partitions, options=options(), ref=None, gone=False
+        )
         catalog = SimpleNamespace(places=None, groups=None, streams={"s": stream})
         keeping: Any = SimpleNamespace(
-            unwritten_of=lambda _key: self.kept,
+            unwritten_of=lambda _key, _stream: self.kept,
             on_moved=lambda _group: None,
             leave=self.keep,
             write=self.write,
