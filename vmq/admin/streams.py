@@ -234,6 +234,7 @@ async def create_stream(broker: "BrokerView", name: str, options: dict[str, Any]
     if name in streaming.catalog.streams:
         raise RefusedError(f"there is a stream {name!r} already")
     options = {**_copies(broker, options), **options}
+    await streaming.catalog.leaving.see_off(name)
     try:
         if lacking := _lacking_room(broker, name, options):
             raise RefusedError(lacking)

@@ -294,7 +294,7 @@ class Catalog:
             raise StreamError(str(error)) from None
         if len(self.streams) >= MOST_STREAMS:
             raise StreamError(f"there are {MOST_STREAMS} streams already; accepted: fewer")
-        self.leaving.see_off(name)
+        self.leaving.check(name)
         path = self.folder / name
         declared, options = options, settled(path, options)
         check_before(path, options)
@@ -439,6 +439,7 @@ class Catalog:
                 )
             del self.streams[name]
             await asyncio.wrap_future(self.commits.writer.call(before.close))
+        await self.leaving.see_off(name)
         self._check_room(options.partitions)
         stream = self._put(name, options, "plugin")
         self.on_change()
@@ -480,9 +481,8 @@ class Catalog:
         for partition in stream.partitions:
             partition.gone = True
             partition.retain()
-        done = self.commits.writer.call(lambda: remove(stream.folder, stream.close))
-        self.leaving.add(name, done)
-        return done
+        removing = self.commits.writer.call(lambda: remove(stream.folder, stream.close))
+        return self.leaving.add(name, removing)
 
 
 def lock_folder(folder: Path) -> int:

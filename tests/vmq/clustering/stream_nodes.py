@@ -117,7 +117,9 @@ def has_met(broker: Broker, *names: str) -> bool:
 
 
 async def create(broker: Broker, name: str, **given: Any) -> None:
-    streams_of(broker).catalog.create(name, options(**given))
+    catalog = streams_of(broker).catalog
+    await catalog.leaving.see_off(name)
+    catalog.create(name, options(**given))
 
 
 def knows(broker: Broker, name: str) -> bool:

@@ -1,5 +1,6 @@
 import asyncio
 import shutil
+import threading
 import time
 from pathlib import Path
 
@@ -136,9 +137,18 @@ async def test_a_stream_has_an_id_and_one_that_is_made_anew_another(
     catalog = opened(kept=options(filters=["c"]))
     assert [catalog.get(name).stream_id for name in ("kept", "made")] == [kept, made]
     await append(catalog, "x", b"1")
+    may_go, followed = threading.Event(), asyncio.Event()
+    catalog.commits.writer.call(may_go.wait)
     gone = catalog.delete("made")
-    anew = catalog.create("made", options())
+    assert catalog.leaving.then("made", followed.set)
+    with pytest.raises(StreamError, match="'made' of before is still being deleted: try again"):
+        catalog.create("made", options())
+    may_go.set()
+    await catalog.leaving.see_off("made")
     assert gone.done(), "or it would take the folder of the new one with it"
+    await followed.wait()
+    assert not catalog.leaving.then("made", followed.set)
+    anew = catalog.create("made", options())
     assert anew.stream_id > made, "of two the older one's is less"
     assert anew.folder.is_dir()
     assert anew.partitions[0].end == 0

@@ -33,6 +33,7 @@ class Definitions:
         catalog: this node's.
         members: the nodes that belong to the cluster.
         on_adopted: called when a stream is as the cluster defines it, which may be another one than before.
+        on_followed: called when one has been followed late, since one of its name was not gone yet.
     """
 
     def __init__(
@@ -42,12 +43,14 @@ class Definitions:
         catalog: "Catalog",
         members: Callable[[], Container[str]],
         on_adopted: Callable[[], None],
+        on_followed: Callable[[], None],
     ) -> None:
         self._name = name
         self._records = records
         self._catalog = catalog
         self._members = members
         self._on_adopted = on_adopted
+        self._on_followed = on_followed
 
     def reconcile(self, stream: "Stream", *, is_new: bool = False) -> None:
         """Makes what this node wants of a stream, and what the cluster knows of it, the same.
@@ -134,12 +137,18 @@ class Definitions:
 
     def follow(self, name: str) -> None:
         """Has a stream as the metadata define it."""
+        if self._catalog.leaving.then(name, lambda: self._follow_late(name)):
+            return
         raw = self._records.get("stream", name)
         if raw:
             self.adopt(name, raw)
         elif raw is not None and name in self._catalog.streams:
             log.info("stream %s was deleted on another node", name)
             self._catalog.drop(name)
+
+    def _follow_late(self, name: str) -> None:
+        self.follow(name)
+        self._on_followed()
 
     def adopt(self, name: str, raw: bytes) -> None:
         """Has a stream of this definition."""

@@ -150,8 +150,9 @@ class Streams(StreamFinder):
         from vmq.clustering.streams.remote_partitions import RemotePartitions
 
         self.catalog = catalog
+        looks = self.replicas.look, self._look_again
         self._definitions = definitions = Definitions(
-            self.own_name, self._records, catalog, lambda: self._members, self.replicas.look
+            self.own_name, self._records, catalog, lambda: self._members, *looks
         )
         self.places = catalog.places = RemotePartitions(self, self._outboxes)
         self.handover = Handover(self, self._owners, self.places, self._holding)

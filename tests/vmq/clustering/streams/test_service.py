@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,24 @@ async def test_a_stream_has_one_id_everywhere_and_one_made_anew_another(tmp_path
 
 
 # --- owners and messages
+
+
+async def test_a_node_follows_once_what_was_deleted_is_gone(tmp_path: Path) -> None:
+    """Its event loop does not wait for that."""
+    may_go = threading.Event()
+    async with nodes(tmp_path, "a", "b", given=options(filters=["g/#"])) as (a, b):
+        await create(a, "made", filters=["m/#"])
+        await until(lambda: knows(b, "made"))
+        streams_of(b).commits.writer.call(may_go.wait)
+        streams_of(a).catalog.delete("made")
+        await until(lambda: not knows(b, "made"))
+        await create(a, "made", filters=["m/#"])
+        await create(a, "other", filters=["o/#"])
+        await until(lambda: knows(b, "other"))
+        assert not knows(b, "made")
+        may_go.set()
+        await until(lambda: knows(b, "made"))
+        assert stream(b, "made").stream_id == stream(a, "made").stream_id
 
 
 async def test_each_message_is_in_the_log_of_its_owner_once(tmp_path: Path) -> None:
