@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+from weakref import WeakValueDictionary
 
 from vmq.config.mappings import MAPPED
 from vmq.core.context import Core
@@ -68,8 +69,8 @@ class Sinks:
         self.staging = staging
         self.catalog = catalog
         self.loop = asyncio.get_running_loop()
-        #: Stays for as long as the broker: there are as many queries as folders.
-        self.locks: dict[str, asyncio.Lock] = {}
+        #: For as long as somebody has one, or waits for it.
+        self.locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         #: Batch under way by query, and how many of its messages are published, safe or not: what the
         #: store notes counts after a restart only.
         self.progress: dict[str, tuple[int, int]] = {}
@@ -119,7 +120,6 @@ class Sinks:
     async def forget(self, query: str) -> None:
         """A member of a group has ended, and with it what it published."""
         await asyncio.to_thread(self.staging.forget, query)
-        self.locks.pop(query, None)
 
     async def stop(self) -> None:
         """Publishes nothing more; what is left of a batch is published after the next start."""

@@ -30,6 +30,7 @@ import pyarrow as pa
 from vmq.disk_room import DiskRoom
 from vmq.streams.groups.steps import StepNumber
 from vmq.streams.log.checkpoint import sync_folder
+from vmq.streams.staging.queries import forget_batches, make_room
 from vmq.streams.staging.state import (
     STATE,
     BusyError,
@@ -61,9 +62,6 @@ STALE: Final = 86_400.0
 
 #: Bytes that may lie in all parts together.
 MOST_BYTES: Final = 4 << 30
-
-#: Queries whose last batch is remembered.
-MOST_QUERIES: Final = 10_000
 
 #: Seconds between two looks for stale parts.
 TIDY_EVERY: Final = 60.0
@@ -169,8 +167,8 @@ class Staging:
         """
         folder = self.folder_of(query)
         try:
-            self.make_folder(folder)
             self.drop_stale()
+            self.make_folder(folder)
             return StagedPart(self, folder / f"{batch}-{part}-{attempt}.arrow")
         except OSError as error:
             raise StagingError(f"cannot stage messages: {error.strerror or error}") from error
@@ -180,13 +178,10 @@ class Staging:
         if folder.is_dir():
             return
         self.folder.mkdir(parents=True, exist_ok=True)
-        if sum(1 for _ in self.folder.iterdir()) >= MOST_QUERIES:
-            raise StagingError(
-                f"there are {MOST_QUERIES} queries already; accepted: fewer. Delete the folders of "
-                f"those that have ended from {self.folder}"
-            )
-        folder.mkdir(exist_ok=True)
-        sync_folder(self.folder)
+        with self.deciding:
+            make_room(self.folder, folder.name, time.time())
+            folder.mkdir(exist_ok=True)
+            sync_folder(self.folder)
 
     def keep(self, part: StagedPart) -> None:
         """A part is whole: it may be committed from now on. A repeated one replaces the one before.
@@ -426,9 +421,12 @@ class Staging:
         if time.monotonic() < self.tidied + TIDY_EVERY:
             return
         self.tidied = time.monotonic()
-        for folder in self.folder.iterdir():
+        now = time.time()
+        for folder in self.folder.glob("*"):
             with self.deciding, suppress(StagingError):
-                self.drop_stale_of(folder, time.time())
+                self.drop_stale_of(folder, now)
+        with self.deciding:
+            forget_batches(self.folder, now)
 
     def drop_stale_of(self, folder: Path, now: float) -> None:
         needed = load_state(folder).needed()

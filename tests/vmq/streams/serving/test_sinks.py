@@ -362,3 +362,10 @@ async def test_recovery_waits_for_a_disk_and_passes_over_what_is_damaged(
     assert "batch 0 of query q has to wait: not now" in caplog.text
     assert "batch 0 of query gone cannot be published" in caplog.text
     assert "published the rest of batch 0 of query q: 1 messages" in caplog.text
+
+
+async def test_nothing_is_kept_of_a_query_between_its_batches(broker: Broker) -> None:
+    sinks = sinks_of(broker)
+    stage(broker, 1, numbers(0, 3))
+    assert await publish(broker, 1) == 3
+    await until(lambda: not (sinks.locks or sinks.progress or sinks.given or sinks.works))

@@ -11,6 +11,7 @@ from tests.vmq.streams.support import ShortRoom
 from vmq.streams.groups.records import GroupKey
 from vmq.streams.groups.steps import PublishStep, StepMove
 from vmq.streams.staging import parts as module
+from vmq.streams.staging import queries
 from vmq.streams.staging.parts import MESSAGE, Staging, messages_of
 from vmq.streams.staging.state import BusyError, StagedStep, StagingError
 
@@ -215,13 +216,47 @@ def test_a_bad_name_is_refused(staging: Staging, query: str) -> None:
         staging.decide(query, 0, [])
 
 
-def test_there_is_a_limit_of_queries(staging: Staging, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_QUERIES", 2)
+@pytest.mark.parametrize(
+    ("limit", "kind", "idle"),
+    [("MOST_QUERIES", "anyone.", queries.IDLE), ("MOST_BATCHES", "anyone.batch-", 120.0)],
+)
+def test_there_is_a_limit_of_queries(
+    staging: Staging, monkeypatch: pytest.MonkeyPatch, limit: str, kind: str, idle: float
+) -> None:
+    """One that has done nothing for long is forgotten for another one, unless it has messages."""
+    monkeypatch.setattr(queries, limit, 2)
     for query in ("a", "b"):
-        staging.decide(query, 0, [])
+        put(staging, kind + query, 0, 0, 0, b"x")
+        staging.decide(kind + query, 0, [(0, 0)])
+    staging.finish(kind + "b", 0)
     with pytest.raises(StagingError, match="there are 2 queries already"):
-        staging.part("c", 0, 0, 0)
-    put(staging, "a", 1, 0, 0, b"x")
+        staging.part(kind + "c", 0, 0, 0)
+    put(staging, kind + "a", 1, 0, 0, b"x")
+    age(staging, kind + "a", kind + "b", seconds=idle)
+    put(staging, kind + "c", 0, 0, 0, b"x")
+    assert {path.name for path in staging.folder.glob(kind + "?")} == {kind + "a", kind + "c"}
+
+
+def test_who_wrote_one_batch_is_forgotten_after_a_day(
+    staging: Staging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = "anyone.query", "anyone.batch-done", "anyone.batch-deciding", "anyone.batch-staged"
+    for query in names:
+        put(staging, query, 0, 0, 0, b"x")
+    for query in names[:3]:
+        staging.decide(query, 0, [(0, 0)])
+    for query in names[:2]:
+        staging.finish(query, 0)
+    age(staging, *names, seconds=queries.BATCH_IDLE)
+    monkeypatch.setattr(staging, "tidied", -module.TIDY_EVERY)
+    staging.drop_stale()
+    assert {path.name for path in staging.folder.iterdir()} == {*names} - {"anyone.batch-done"}
+
+
+def age(staging: Staging, *names: str, seconds: float) -> None:
+    """Has queries have nothing new for so long."""
+    for name in names:
+        os.utime(staging.folder / name, (then := time.time() - seconds, then))
 
 
 @pytest.mark.parametrize("text", ("{", "{}", '{"last": "x", "decided": null}'))
