@@ -4,7 +4,7 @@ import csv
 import json
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -14,7 +14,7 @@ import typer
 
 from vmq.cli.admin.client import AdminClient
 from vmq.cli.data.stored_streams import configured, stored_streams
-from vmq.cli.terminal.console import CliError, UsageError, nobody_reads, table
+from vmq.cli.terminal.console import CliError, UsageError, is_terminal, nobody_reads, table
 from vmq.cli.terminal.rows import clean, json_text
 from vmq.cli.terminal.settings import ConfigOption, DataDirOption
 
@@ -182,11 +182,12 @@ def write_json(found: "pa.Table") -> None:
 
 
 def write_csv(found: "pa.Table") -> None:
-    """CSV with a header."""
+    """CSV with a header; exact, but for a terminal, which what strangers wrote must not steer."""
+    shown: Callable[[str], str] = clean if is_terminal(sys.stdout) else str
     writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(found.schema.names)
+    writer.writerow(map(shown, found.schema.names))
     for row in rows_of(found):
-        writer.writerow(["" if value is None else text_of(value) for value in row])
+        writer.writerow([shown(text_of(value)) for value in row])
 
 
 def write_parquet(found: "pa.Table", path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -139,6 +140,24 @@ def test_what_json_has_no_word_for(capsys: pytest.CaptureFixture[str]) -> None:
 
 def refused(word: str) -> None:
     raise AssertionError(f"{word} is no JSON")
+
+
+@pytest.mark.parametrize(
+    ("is_terminal", "lines"),
+    [
+        (False, ["a\x1b", "\x1b]0;x\a", '"two', 'lines"', '""', ""]),
+        (True, ["a\\x1b", "\\x1b]0;x\\x07", "two\\nlines", '""', ""]),
+    ],
+)
+def test_csv_is_exact_but_steers_no_terminal(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    is_terminal: bool,
+    lines: list[str],
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: is_terminal)
+    sql.write_csv(pa.table({"a\x1b": ["\x1b]0;x\a", "two\nlines", None]}))
+    assert capsys.readouterr().out.split("\n") == lines
 
 
 def test_without_streams(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
