@@ -260,7 +260,7 @@ class Core:
         self.memory_room: i64 = NO_LIMIT
         self.memory = MemoryPort()
         #: What is to stay free of disks.
-        self.disk_room = DiskRoom()
+        self.disk_room = DiskRoom(self.clock)
         #: Seconds that the event loop was late at the last look.
         self.loop_lag: float = 0.0
         #: Set by the cluster node while a member cannot be reached.

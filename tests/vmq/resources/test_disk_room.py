@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from vmq.disk_room import DiskRoom, least_free
+from vmq.disk_room import MOMENT, DiskRoom, least_free
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -44,3 +44,31 @@ def test_what_would_take_what_is_to_stay_is_not_written(
     assert room.lack(tmp_path)
     assert room.lack(tmp_path, 400 * MIB, 2) == ""
     room.check(tmp_path, 400 * MIB, 2)
+
+
+def test_a_disk_with_ample_room_is_asked_now_and_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Path] = []
+    disk = SimpleNamespace(f_frsize=MIB, f_blocks=100 * 1024, f_bavail=3000)
+    now = 100.0
+
+    def statvfs(folder: Path) -> SimpleNamespace:
+        asked.append(folder)
+        return disk
+
+    monkeypatch.setattr(os, "statvfs", statvfs)
+    room = DiskRoom(lambda: now)
+    room.wanted = GIB
+    for size, count in ((0, 1), (MIB, 1), (16 * MIB, 1), (17 * MIB, 2), (0, 2)):
+        assert room.lack(tmp_path, size) == ""
+        assert len(asked) == count
+    now += MOMENT
+    disk.f_bavail = 2000  # not ample
+    for count in (3, 4):
+        assert room.lack(tmp_path) == ""
+        assert len(asked) == count
+    disk.f_bavail = 1000
+    assert room.lack(tmp_path)
+    disk.f_bavail = 3000
+    assert room.lack(tmp_path) == ""
