@@ -432,19 +432,19 @@ class Catalog:
                     )
                 self.on_definition(name)
                 return before
-            if options.partitions < len(before.partitions):
-                raise StreamError(
-                    f"streams.{name}.partitions = {options.partitions}: there are "
-                    f"{len(before.partitions)}, and messages in them; accepted: as many or more"
-                )
-            del self.streams[name]
-            await asyncio.wrap_future(self.commits.writer.call(before.close))
-        await self.leaving.see_off(name)
-        self._check_room(options.partitions)
-        stream = self._put(name, options, "plugin")
+            self._check_room(options.partitions - len(before.partitions))
+            declared, options = options, settled(before.folder, options)
+            check_before(before.folder, options)
+            write_definition(before.folder, options, "plugin")
+            before.set_options(options)  # its readers read on
+            before.declared, before.origin, before.fed = declared, "plugin", True
+        else:
+            self._check_room(options.partitions)
+            await self.leaving.see_off(name)
+            self._put(name, options, "plugin")
         self.on_change()
         self.on_definition(name)
-        return stream
+        return self.streams[name]
 
     def delete(self, name: str) -> "Future[None]":
         """Deletes a stream and all its messages, those included that are not written yet.

@@ -306,6 +306,19 @@ async def test_a_cursor_is_one_clients(tmp_path: Path, caplog: pytest.LogCapture
         assert await payload_of(second) == "s/3"
 
 
+async def test_a_stream_that_a_plugin_wants_later_is_read_on(tmp_path: Path) -> None:
+    async with broker_of(tmp_path) as broker:
+        await streams_of(broker).declare("p", {"filters": ["p/#"]})
+        await fill(broker, "p/1")
+    async with broker_of(tmp_path) as broker, peer_of(broker) as first, peer_of(broker) as second:
+        await reading(first, "$replay/earliest;stream=p/p/#")
+        await reading(second, "$share/g/$stream/p;from=earliest/p/#", client_id="m")
+        assert [await payload_of(each) for each in (first, second)] == ["p/1"] * 2
+        await streams_of(broker).declare("p", {"filters": ["p/#", "q/#"], "partitions": 2})
+        await fill(broker, "p/2")
+        assert [await payload_of(each) for each in (first, second)] == ["p/2"] * 2
+
+
 @pytest.mark.parametrize("is_away", [False, True])
 @pytest.mark.parametrize(
     "topic",
