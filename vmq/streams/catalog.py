@@ -33,7 +33,7 @@ from vmq.streams.definition import (
     write_definition,
 )
 from vmq.streams.groups.port import GroupsElsewhere
-from vmq.streams.leaving import LeavingStreams, remove
+from vmq.streams.leaving import LeavingStreams, set_aside
 from vmq.streams.log.checkpoint import sync_folder
 from vmq.streams.log.commits import Commits
 from vmq.streams.log.cursor import PartitionLog
@@ -419,6 +419,7 @@ class Catalog:
         Raises:
             StreamError: the name is taken or unusable, or the stream is fed with other options.
         """
+        await self.leaving.see_off(name)
         before = self.streams.get(name)
         if before is not None:
             if before.fed and before.origin != "plugin":
@@ -440,7 +441,6 @@ class Catalog:
             before.declared, before.origin, before.fed = declared, "plugin", True
         else:
             self._check_room(options.partitions)
-            await self.leaving.see_off(name)
             self._put(name, options, "plugin")
         self.on_change()
         self.on_definition(name)
@@ -449,8 +449,8 @@ class Catalog:
     def delete(self, name: str) -> "Future[None]":
         """Deletes a stream and all its messages, those included that are not written yet.
 
-        The sealed segments go at once, which helps if the disk is full; the rest goes when the
-        writer is done with it. Readers go on to the end of the segment that they are in.
+        The files go when the writer is done with it; the sealed segments before, if it cannot write, which helps if
+        the disk is full. Readers go on to the end of the segment that they are in.
 
         Raises:
             UnknownStreamError: there is none of this name.
@@ -480,9 +480,8 @@ class Catalog:
             pass
         for partition in stream.partitions:
             partition.gone = True
-            partition.retain()
-        removing = self.commits.writer.call(lambda: remove(stream.folder, stream.close))
-        return self.leaving.add(name, removing)
+        moved = self.commits.writer.call(lambda: set_aside(stream.folder, stream.close))
+        return self.leaving.add(name, moved, stream.partitions)
 
 
 def lock_folder(folder: Path) -> int:

@@ -2,16 +2,21 @@
 
 import asyncio
 import shutil
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from vmq.streams.log.errors import StreamError
+from vmq.streams.log.partition import Partition
 
 #: Seconds that a stream of the same name waits for the end of the one before.
 _PATIENCE: Final = 2.0
+#: Seconds that the writer has for what it does before it lets go of a folder.
+_SOON: Final = 0.5
 
 
 class LeavingStreams:
@@ -20,10 +25,38 @@ class LeavingStreams:
     def __init__(self) -> None:
         self._leaving: dict[str, Future[None]] = {}
 
-    def add(self, name: str, done: "Future[None]") -> "Future[None]":
-        """One was deleted; `done`, which it returns: its folder is gone."""
+    def add(
+        self, name: str, moved: "Future[Path]", partitions: Sequence[Partition]
+    ) -> "Future[None]":
+        """One was deleted; what is returned is done when its files are gone, which may take long, by a thread.
+
+        Args:
+            name: its name.
+            moved: its folder is another one, which is to go.
+            partitions: their sealed segments go before, if the writer does not come to that: its disk may be full.
+        """
+        free: Future[None] = Future()
+        done: Future[None] = Future()
         self._leaving = {each: end for each, end in self._leaving.items() if not end.done()}
-        self._leaving[name] = done
+        self._leaving[name] = free
+
+        def work() -> None:
+            try:
+                try:
+                    aside = moved.result(_SOON)
+                except TimeoutError:
+                    for partition in partitions:
+                        partition.retain()
+                    aside = moved.result()
+                free.set_result(None)
+                shutil.rmtree(aside)
+                done.set_result(None)
+            except Exception as error:  # noqa: BLE001 - whoever waits for it gets it
+                for each in (free, done):
+                    if not each.done():
+                        each.set_exception(error)
+
+        threading.Thread(target=work, name="vmq-streams-delete", daemon=True).start()
         return done
 
     def check(self, name: str) -> None:
@@ -59,9 +92,9 @@ class LeavingStreams:
         return True
 
 
-def remove(folder: Path, close: Callable[[], None]) -> None:
-    """Closes a stream and deletes its folder: first out of sight, so that no half of it is ever found."""
-    aside = folder.with_name(f".deleted-{folder.name}")
+def set_aside(folder: Path, close: Callable[[], None]) -> Path:
+    """Closes a stream and puts its folder out of sight, so that no half of it is ever found; returns where it is."""
+    aside = folder.with_name(f".deleted-{folder.name}-{time.time_ns()}")
     close()
     folder.rename(aside)
-    shutil.rmtree(aside)
+    return aside

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.until import until
 from tests.vmq.streams.support import Opener, options, payloads
 from vmq.streams.catalog import Catalog
 from vmq.streams.log.commits import Commits
@@ -160,6 +161,24 @@ async def test_a_stream_has_an_id_and_one_that_is_made_anew_another(
     shutil.rmtree(tmp_path / "streams" / "kept")
     catalog = opened(kept=options())
     assert catalog.get("kept").stream_id not in {kept, ""}
+
+
+async def test_a_stream_that_is_deleted_makes_room_while_the_writer_waits_for_it(
+    opened: Opener, tmp_path: Path
+) -> None:
+    catalog = opened()
+    partition = catalog.create("made", options()).partitions[0]
+    await append(catalog, "x", b"1")
+    partition.roll()
+    (sealed,) = partition.sealed
+    may_go = threading.Event()
+    catalog.commits.writer.call(may_go.wait)
+    gone = catalog.delete("made")
+    await until(lambda: not sealed.path.exists())
+    assert not gone.done()
+    may_go.set()
+    await asyncio.wrap_future(gone)
+    assert [each.name for each in (tmp_path / "streams").iterdir()] == ["LOCK"]
 
 
 async def test_a_definition_that_cannot_be_read_is_named(opened: Opener, tmp_path: Path) -> None:
