@@ -9,7 +9,6 @@ import asyncio
 import fcntl
 import logging
 import os
-import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -266,7 +265,7 @@ class Catalog:
     def _open(self, declared: Mapping[str, StreamOptions]) -> None:
         for path in sorted(self.folder.iterdir()):
             if path.name.startswith(".deleted-"):
-                shutil.rmtree(path)
+                self.leaving.finish(path)
             elif path.name.startswith("."):
                 continue  # what the node itself keeps of its replicas
             elif path.is_dir() and path.name not in declared:

@@ -1,6 +1,7 @@
 """Streams that were deleted and whose folders may be there still: until the writer is done with them."""
 
 import asyncio
+import logging
 import shutil
 import threading
 import time
@@ -13,6 +14,9 @@ from typing import Final
 from vmq.streams.log.errors import StreamError
 from vmq.streams.log.partition import Partition
 
+log = logging.getLogger("vmq.streams")
+
+_THREAD: Final = "vmq-streams-delete"
 #: Seconds that a stream of the same name waits for the end of the one before.
 _PATIENCE: Final = 2.0
 #: Seconds that the writer has for what it does before it lets go of a folder.
@@ -56,8 +60,20 @@ class LeavingStreams:
                     if not each.done():
                         each.set_exception(error)
 
-        threading.Thread(target=work, name="vmq-streams-delete", daemon=True).start()
+        threading.Thread(target=work, name=_THREAD, daemon=True).start()
         return done
+
+    def finish(self, aside: Path) -> None:
+        """Takes away what an earlier life of the broker had put out of sight; nobody waits for it."""
+
+        def work() -> None:
+            try:
+                shutil.rmtree(aside)
+            except OSError as error:
+                text = "cannot delete %s: %s; it is tried again at the next start"
+                log.error(text, aside, error.strerror or error)
+
+        threading.Thread(target=work, name=_THREAD, daemon=True).start()
 
     def check(self, name: str) -> None:
         """Looks whether that of this name is gone.

@@ -103,7 +103,7 @@ async def test_a_deletion_that_was_interrupted_is_finished(opened: Opener, tmp_p
     (tmp_path / "streams" / "made").rename(tmp_path / "streams" / ".deleted-made")
     catalog = opened()
     assert catalog.streams == {}
-    assert not (tmp_path / "streams" / ".deleted-made").exists()
+    await until(lambda: not (tmp_path / "streams" / ".deleted-made").exists())
 
 
 async def test_what_cannot_be_is_refused(opened: Opener, tmp_path: Path) -> None:
