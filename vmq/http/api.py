@@ -340,7 +340,7 @@ async def _body(request: web.Request) -> dict[str, Any]:
     except TimeoutError:
         raise TooSlow("the body did not come within http_request_timeout") from None
     except web.RequestPayloadError:
-        raise AdminError("the body is not what its Content-Encoding says") from None
+        raise AdminError("the body does not come as its head says") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise AdminError(f"the body is no JSON: {error}") from None
     except RecursionError:

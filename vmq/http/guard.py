@@ -3,12 +3,15 @@
 A client that sends its request byte by byte would otherwise hold its connection for as long as it
 likes. The library bounds what comes after the first request (`KEEP_ALIVE`); here is what comes before.
 
+Requests begin one by one, in turns of the event loop: clients of MQTT have theirs between, however many ask at once.
+
 A connection whose first request is for `MQTT_PATH` is handed to MQTT over WebSocket, with the limits of every listener
 of MQTT, before the HTTP library sees a byte.
 """
 
 import asyncio
 import logging
+import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("vmq.http")
 
-#: Seconds that a connection may wait for its next request.
+#: Seconds that a connection may wait for its next request, and that its peer may take nothing of what it is answered.
 KEEP_ALIVE: Final = 75.0
 #: Where MQTT is spoken, and how a request for it begins.
 MQTT_PATH: Final = "/mqtt"
@@ -61,6 +64,7 @@ class Guards:
         self.mqtt: MqttDoor | None = None
         #: By transport, which is what a request knows of its connection.
         self.present: dict[object, HttpGuard] = {}
+        self.turn = asyncio.Lock()
 
     def __call__(self) -> asyncio.Protocol:
         return HttpGuard(self, self.make())
@@ -87,6 +91,10 @@ class Guards:
         guard = self.present.get(request.transport)
         if guard is not None:
             guard.passed()
+        if "Content-Encoding" in request.headers:
+            raise web.HTTPUnsupportedMediaType(text="accepted: a body without Content-Encoding\n")
+        async with self.turn:
+            await asyncio.sleep(0)
         response: web.StreamResponse = await handler(request)
         return response
 
@@ -117,6 +125,8 @@ class HttpGuard(asyncio.Protocol):
     def be_http(self) -> None:
         """The library takes the connection. All calls still come here first: the event loop knows us by our methods."""
         self.begun = None
+        sock = self.transport.get_extra_info("socket")
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(KEEP_ALIVE * 1000))
         self.inner.connection_made(self.transport)
 
     def data_received(self, data: bytes) -> None:

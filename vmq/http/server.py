@@ -134,7 +134,12 @@ async def open_http(
     guards = Guards(name, options, counters)
     guards.mqtt = mqtt
     app.middlewares.insert(0, guards.on_request)
-    how: dict[str, Any] = {"access_log": None, "logger": log, "keepalive_timeout": KEEP_ALIVE}
+    how: dict[str, Any] = {
+        "access_log": None,
+        "logger": log,
+        "keepalive_timeout": KEEP_ALIVE,
+        "auto_decompress": False,  # it would unpack a whole body in one turn of the event loop
+    }
     runner = web.AppRunner(app, shutdown_timeout=STOP_TIMEOUT, **how)
     await runner.setup()
     assert runner.server is not None

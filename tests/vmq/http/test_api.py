@@ -194,7 +194,7 @@ async def test_a_body_that_is_too_large_is_refused(local: Site) -> None:
     [
         (b"{", {}, "no JSON"),
         (b'{"option": "\xe4"}', {}, "no JSON"),
-        (b"abc", {"Content-Encoding": "gzip"}, "not what its Content-Encoding says"),
+        (b"abc", {"Content-Encoding": "gzip"}, "not come as its head says"),
     ],
 )
 async def test_a_body_that_is_no_json_is_refused(

@@ -90,12 +90,6 @@ async def test_what_is_no_token_is_refused(
     assert "Traceback" not in caplog.text
 
 
-async def test_a_body_that_is_not_packed_as_it_says_gives_no_token(page: Site) -> None:
-    headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
-    status, answer = await ask(page, "POST", LIVE + "/page", data=b"{}", headers=headers)
-    assert (status, "Content-Encoding" in answer["error"]) == (400, True)
-
-
 async def test_a_form_of_another_site_gives_no_token_back(page: Site) -> None:
     token = dashboard_of(page.broker).page_keys.token()
     body = json.dumps({"token": token})
