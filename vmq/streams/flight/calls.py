@@ -2,7 +2,12 @@
 
 import logging
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from math import inf
+from operator import itemgetter
+from typing import Final, TypeVar
 
 import pyarrow as pa
 from pyarrow import flight
@@ -13,25 +18,118 @@ from vmq.streams.log.errors import StreamError
 
 log = logging.getLogger("vmq.streams")
 
+T = TypeVar("T")
+
+#: Seconds for which a call keeps its place while its peer takes or sends nothing.
+PATIENCE: Final = 30.0
+#: Calls at most that lost their places so and wait for their peers all the same: each has a thread.
+MOST_STALLED: Final = 256
+
+
+class Places:
+    """Calls of one kind at a time.
+
+    Whose peer takes and sends nothing for a while has no claim to its place: who asks for one gets it.
+
+    Args:
+        most: of them.
+        clock: seconds.
+    """
+
+    def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._most = most
+        self._clock = clock
+        #: A call may end in the midst of a change, when garbage is collected.
+        self._lock = threading.RLock()
+        #: Since when each waits for its peer; those at work for ever later.
+        self._waiting: dict[int, float] = {}
+        #: Those that lost their places, and are there.
+        self._stalled: set[int] = set()
+
+    @property
+    def free(self) -> int:
+        """Places that nobody has."""
+        return self._most - len(self._waiting)
+
+    def take(self, call: int) -> bool:
+        """Whether a call has a place: the one that it had, or another."""
+        with self._lock:
+            if call not in self._waiting and self.free <= 0 and not self._take_back():
+                return False
+            self._stalled.discard(call)
+            self._waiting[call] = inf
+            return True
+
+    def wait(self, call: int) -> None:
+        """A call goes on when its peer does."""
+        with self._lock:
+            if call in self._waiting:
+                self._waiting[call] = self._clock()
+
+    def leave(self, call: int) -> None:
+        """A call is over."""
+        with self._lock:
+            self._waiting.pop(call, None)
+            self._stalled.discard(call)
+
+    def _take_back(self) -> bool:
+        call, since = min(self._waiting.items(), key=itemgetter(1))
+        if self._clock() - since < PATIENCE or len(self._stalled) >= MOST_STALLED:
+            return False
+        del self._waiting[call]
+        self._stalled.add(call)
+        return True
+
 
 class Slot:
     """One of a bounded number of places; freed with the last reference to it.
 
     A stream that a client gives up before its first batch is never run: only its end as an object
     is certain.
+
+    Raises:
+        FlightUnavailableError: there is none.
     """
 
-    def __init__(self, places: threading.Semaphore, what: str) -> None:
-        self.places: threading.Semaphore | None = None
-        if not places.acquire(blocking=False):
-            raise flight.FlightUnavailableError(f"too many {what} at a time: try again")
+    def __init__(self, places: Places, what: str) -> None:
+        self.places: Places | None = None
+        self.what = what
+        self.take(places)
+
+    def take(self, places: Places) -> None:
+        """Takes a place, or goes on with the one that it has."""
+        if not places.take(id(self)):
+            raise flight.FlightUnavailableError(f"too many {self.what} at a time: try again")
         self.places = places
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """The peer's turn. If that takes long, another call may need the place meanwhile.
+
+        Raises:
+            FlightUnavailableError: it did, and there is no other.
+        """
+        places = self.places
+        assert places is not None
+        places.wait(id(self))
+        yield
+        self.take(places)
+
+    def each(self, reader: Iterable[T]) -> Iterator[T]:
+        """What the peer sends."""
+        chunks = iter(reader)
+        while True:
+            with self.waiting():
+                chunk = next(chunks, None)
+            if chunk is None:
+                return
+            yield chunk
 
     def free(self) -> None:
         """Gives the place back."""
         places, self.places = self.places, None
         if places is not None:
-            places.release()
+            places.leave(id(self))
 
     __del__ = free
 
@@ -56,7 +154,8 @@ def _until_the_end(
         while batch is not None:
             if stopping.is_set():
                 raise flight.FlightUnavailableError("the server ends")
-            yield batch
+            with slot.waiting():
+                yield batch
             batch = next(others, None)
     except StreamError as error:
         raise flight_error(error) from None

@@ -29,7 +29,7 @@ from vmq.streams.flight.access import (
     Tokens,
 )
 from vmq.streams.flight.answering import answers
-from vmq.streams.flight.calls import Slot, sent
+from vmq.streams.flight.calls import Places, Slot, sent
 from vmq.streams.flight.get import batches_of, typed_of
 from vmq.streams.flight.groups import ACTIONS as GROUP_ACTIONS
 from vmq.streams.flight.groups import ProgramGroups, group_answer
@@ -154,8 +154,8 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
         self.statements = statements
         self.access: Access = access or Anybody()
         self.extents = Extents(catalog)
-        self.calls = threading.Semaphore(most_calls)
-        self.waits = threading.Semaphore(MOST_WAITS)
+        self.calls = Places(most_calls)
+        self.waits = Places(MOST_WAITS)
         self.stopping = threading.Event()
         machine = boot_id()
         #: What callers of `file` have to know; empty = nobody does.
@@ -239,7 +239,7 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
             part = part_of(descriptor.command)
             slot = Slot(self.calls, "writes")
             try:
-                stage(self.sink_of(), self.access, user_of(context), part, reader)
+                stage(self.sink_of(), self.access, user_of(context), part, slot.each(reader))
             finally:
                 slot.free()
             return
@@ -254,7 +254,7 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
                 user_of(context),
                 self.catalog.places,
             )
-            for chunk in reader:
+            for chunk in slot.each(reader):
                 put.append(chunk.data)
                 writer.write(pa.py_buffer(json.dumps({"rows": chunk.data.num_rows}).encode()))
         finally:

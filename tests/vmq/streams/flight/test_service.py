@@ -2,6 +2,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -11,6 +12,7 @@ from pyarrow import flight
 
 from tests.vmq.streams.flight_support import FACES, Running, act, code_of, serving, ticket
 from tests.vmq.streams.support import options
+from vmq.streams.flight import calls
 from vmq.streams.flight.front import Front
 from vmq.streams.flight.service import StreamServer
 from vmq.streams.flight.tickets import LONGEST
@@ -269,14 +271,14 @@ def test_reads_at_a_time_are_bounded_and_their_places_come_back(
     server: StreamServer | Front, client: flight.FlightClient
 ) -> None:
     def free() -> int:
-        return server.calls._value
+        return server.calls.free
 
-    for _ in range(4):
-        assert server.calls.acquire(blocking=False)
+    for call in range(4):
+        assert server.calls.take(call)
     with pytest.raises(flight.FlightUnavailableError, match="too many reads at a time"):
         get(client, "temp")
-    for _ in range(4):
-        server.calls.release()
+    for call in range(4):
+        server.calls.leave(call)
     for number in range(12):
         reader = client.do_get(ticket("temp"))
         if number % 3 == 0:
@@ -293,6 +295,30 @@ def test_reads_at_a_time_are_bounded_and_their_places_come_back(
     assert free() == 4
 
 
+def test_clients_that_read_no_further_keep_nobody_out(
+    tmp_path: Path, face: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calls, "PATIENCE", 0.0)
+    running = Running(tmp_path, temp=options(filters=["#"]))
+    for _ in range(32):
+        running.append("large", bytes(1_000_000))
+    with (
+        serving(face, running, most_calls=1) as server,
+        flight.connect(("127.0.0.1", server.port)) as client,
+    ):
+        stalled = client.do_get(ticket("temp"))
+        stalled.read_chunk()
+        until = time.monotonic() + 30
+        while True:
+            try:
+                assert get(client, "temp", limit=1).num_rows == 1
+                break
+            except flight.FlightUnavailableError:  # the stalled one is being filled
+                assert time.monotonic() < until
+        stalled.cancel()
+    running.close()
+
+
 def test_a_mistake_of_ours_is_logged_and_not_sent(
     server: StreamServer | Front,
     client: flight.FlightClient,
@@ -304,7 +330,7 @@ def test_a_mistake_of_ours_is_logged_and_not_sent(
         act(client, "by-timestamp", stream="temp", time=5)
     assert "Traceback" not in str(caught.value)
     assert "ZeroDivisionError" in caplog.text
-    assert server.calls._value == 4
+    assert server.calls.free == 4
 
 
 def test_a_server_without_rules_is_on_loopback_only(running: Running) -> None:
