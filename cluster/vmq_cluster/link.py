@@ -114,6 +114,8 @@ class Link:
         self._sockets: list[Socket | UnixListener] = []
         self._peers: dict[str, Peer | UnixPeer] = {}
         self._contacts: dict[str, Peer | UnixPeer] = {}
+        #: Where the other members are.
+        self._addresses: dict[str, str] = {}
         #: Where members of this machine are reached, whatever their addresses are.
         self._nearby: dict[str, str] = {}
         self._ending: set[asyncio.Task[None]] = set()
@@ -210,9 +212,22 @@ class Link:
             name for name, peer in self._peers.items() if addresses.get(name) != peer.address
         ]:
             self._end(self._peers.pop(name))
-        for name, address in addresses.items():
-            if name not in self._peers and self._may_connect(address):
-                self._peers[name] = self._connected(address, partial(self._on_gone, name))
+        self._addresses = addresses
+        for name in addresses:
+            self._reach(name)
+
+    def _reach(self, name: str) -> Peer | UnixPeer | None:
+        """The connection to a member, begun if there is none, as no file was left for it; None: there is none."""
+        peer = self._peers.get(name)
+        if isinstance(peer, Peer) and peer.closed.done():
+            self._end(self._peers.pop(name))
+            peer = None
+        address = self._addresses.get(name, "")
+        if peer is None and address and self._may_connect(address):
+            peer = self._connected(address, partial(self._on_gone, name))
+            if peer is not None:
+                self._peers[name] = peer
+        return peer
 
     def set_up(self, name: str, is_up: bool) -> None:
         """More may wait for a member that is up."""
@@ -222,7 +237,7 @@ class Link:
 
     def send(self, name: str, frame: Frame) -> None:
         """Sends a frame to a member, or drops it."""
-        peer = self._peers.get(name)
+        peer = self._reach(name)
         try:
             raw = b"" if peer is None else encode(frame)
             if peer is None or not peer.send(raw):
@@ -250,7 +265,10 @@ class Link:
         if peer is None:
             if not self._may_connect(address):
                 return
-            peer = self._contacts[address] = self._connected(address, lambda: None)
+            peer = self._connected(address, lambda: None)
+            if peer is None:
+                return
+            self._contacts[address] = peer
             asyncio.get_running_loop().call_later(_CONTACT_SECONDS, self._end_contact, address)
         raw = encode(frame)
         if peer.send(raw):
@@ -261,13 +279,23 @@ class Link:
         if peer is not None:
             self._end(peer)
 
-    def _connected(self, address: str, on_gone: Callable[[], None]) -> Peer | UnixPeer:
+    def _connected(self, address: str, on_gone: Callable[[], None]) -> Peer | UnixPeer | None:
+        """A connection that is begun; None: no file is left for it."""
         if address.startswith(_UNIX):
             return UnixPeer(address, self.warn, self._key, self._patience, on_gone)
         self._watched += 1
         where = f"{_MONITOR}.{self._watched}"
-        monitor = EndMonitor(address, where, self._socket(zmq.PAIR), on_gone)
-        return Peer(address, self._dealer(), self.warn, monitor)
+        sockets: list[Any] = []
+        try:
+            sockets += [self._dealer()]
+            sockets += [self._socket(zmq.PAIR)]
+        except zmq.ZMQError as error:
+            for socket in sockets:
+                socket.close()
+            self.warn(f"cannot connect to {address}: {error.strerror}")
+            return None
+        dealer, pair = sockets
+        return Peer(address, dealer, self.warn, EndMonitor(address, where, pair, on_gone))
 
     def _end(self, peer: Peer | UnixPeer) -> None:
         task = asyncio.get_running_loop().create_task(peer.end())

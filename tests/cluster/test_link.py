@@ -1,10 +1,12 @@
 """The link on real sockets: who gets in, what gets through, what nonsense costs."""
 
 import asyncio
+import errno
 import logging
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -319,6 +321,27 @@ async def test_what_goes_on_is_warned_of_ever_less_often(
     assert told[:5] == [0, 10, 30, 70, 150]
     assert len(told) < 40
     assert told[-2:] == [200_000, 200_010]
+
+
+@pytest.mark.parametrize("kind", [zmq.DEALER, zmq.PAIR])
+async def test_who_finds_no_file_left_is_reached_later(
+    ends: list[End], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, kind: int
+) -> None:
+    one, other = await begun(ends, "one"), await begun(ends, "other")
+    make = one.link._socket
+
+    def none_left(wanted: int) -> Any:
+        if wanted == kind:
+            raise zmq.ZMQError(errno.EMFILE)
+        return make(wanted)
+
+    monkeypatch.setattr(one.link, "_socket", none_left)
+    one.link.contact(other.address, one.frame())
+    one.link.set_members({"other": other.address})
+    assert "Too many open files" in caplog.text
+    monkeypatch.undo()
+    one.link.send("other", one.frame())
+    assert (await other.hears()).sender == "one"
 
 
 async def test_a_member_outside_is_not_connected_to_without_a_key(

@@ -29,10 +29,11 @@ class Peer(Socket):
         self._opening = asyncio.get_running_loop().create_task(self._open(socket))
 
     async def _open(self, socket: Any) -> None:
-        await self._monitor.watch(socket)
         try:
+            await self._monitor.watch(socket)
             await self.open(socket, connect=self.address)
-        except OSError as error:
+        except (OSError, zmq.ZMQError) as error:
+            socket.close()
             self._warn(f"cannot connect to {self.address}: {error.strerror}")
             self.connection_lost(None)
             return
