@@ -15,6 +15,8 @@ JOB_BYTES: Final = 480
 QUEUE_BYTES: Final = 700
 #: Seconds after which a queue without jobs and waiters is forgotten.
 QUEUE_IDLE: Final = 300.0
+#: Queues that one call looks at, whether they are idle.
+MOST_SWEPT: Final = 10_000
 #: How long an unreleased packet id of QoS 2 keeps a second job out: as long as dead letters are kept.
 RECEIVED_WINDOW: Final = 14 * 86_400
 
@@ -70,6 +72,8 @@ class JobQueues:
         #: No job came from elsewhere, or was paged out: they are in the order of adding.
         self.is_in_order = True
         self.queues: dict[bytes, JobQueue] = {}
+        #: Those that are to be looked at, whether they are idle.
+        self.unswept: list[JobQueue] = []
         self.queue_number: int = 0
         self.max_queues: i64 = 1_000_000
         self.counts = JobCounts()
@@ -113,16 +117,17 @@ class JobQueues:
                     break
         return found
 
-    def drop_idle(self, now: float) -> None:
-        """Forgets the queues that nobody uses."""
-        idle: list[JobQueue] = []
-        for queue in self.queues.values():
+    def drop_idle(self, now: float) -> bool:
+        """Forgets queues that nobody uses, looking at some; returns whether others are left to be looked at."""
+        if not self.unswept:
+            self.unswept = list(self.queues.values())
+        for _ in range(min(MOST_SWEPT, len(self.unswept))):
+            queue = self.unswept.pop()
             if not queue.jobs and queue.waiters is None and now - queue.used > QUEUE_IDLE:
                 if not queue.paused_in and not queue.paused_out:
-                    idle.append(queue)
-        for queue in idle:
-            del self.queues[queue.name]
-            self.memory -= QUEUE_BYTES + len(queue.name)
+                    del self.queues[queue.name]
+                    self.memory -= QUEUE_BYTES + len(queue.name)
+        return bool(self.unswept)
 
     def remember_key(self, job: Job, until: float, now: float) -> None:
         """Keeps out a second job with the key, unless another one does, which was added on another side of a split."""

@@ -309,7 +309,8 @@ class JobService:
         self._sweeper = self.loop.call_later(SWEEP, self._sweep)
         now = self.core.clock()
         self._look_at_disk()
-        self.machine.drop_idle(now)
+        if self.machine.drop_idle(now):
+            self._sweep_on()
         try:
             self._clean()
         except OSError as error:
@@ -333,8 +334,12 @@ class JobService:
         for job in jobs:
             self.machine.pager.offer(job)
         if jobs:
-            self._sweeper.cancel()
-            self._sweeper = self.loop.call_later(TICK, self._sweep)
+            self._sweep_on()
+
+    def _sweep_on(self) -> None:
+        """There is more to do: goes on soon."""
+        self._sweeper.cancel()
+        self._sweeper = self.loop.call_later(TICK, self._sweep)
 
     async def safe(self) -> None:
         """Ends a pass; returns when what it did is as safe as it is to be.

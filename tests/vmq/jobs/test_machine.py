@@ -11,7 +11,7 @@ from tests.vmq.jobs.support import Got, House, machine_of, rules, taken
 from vmq.jobs.ids import JobIds
 from vmq.jobs.machine import JobMachine
 from vmq.jobs.queue import ACTIVE, QUEUED, Job
-from vmq.jobs.queues import JOB_BYTES, JobRefusedError
+from vmq.jobs.queues import JOB_BYTES, MOST_SWEPT, JobRefusedError
 from vmq.jobs.rules import OFF, JobRules
 
 
@@ -237,6 +237,16 @@ def test_who_waits_longest_is_served_first_and_each_gets_what_he_asked_for(house
     house.passes(6)
     assert late.jobs == []
     assert house.queue(b"p").waiters is None
+
+
+def test_many_queues_are_looked_at_in_turns(house: House) -> None:
+    for number in range(MOST_SWEPT + 50):
+        house.queue(b"%d" % number)
+    house.passes(301)
+    assert house.machine.drop_idle(house.now)
+    assert len(house.machine.queues) == 50
+    assert not house.machine.drop_idle(house.now)
+    assert (len(house.machine.queues), house.machine.memory) == (0, 0)
 
 
 def test_a_queue_that_nobody_uses_is_forgotten_with_its_memory(house: House) -> None:
