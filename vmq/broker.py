@@ -188,7 +188,7 @@ class Broker(Configured):
         except BaseException:
             await self.stop()
             raise
-        self.parts.begin_upkeep(self._sharers, self.listeners.of_mqtt)
+        self.parts.begin_upkeep(self._sharers, self.listeners.of_mqtt, self.jobs.make_room)
 
     async def stop(self) -> None:
         """Closes listeners and connections (wills are published) and saves all durable state."""

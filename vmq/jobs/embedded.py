@@ -415,6 +415,11 @@ class Jobs:
         for listener in [] if self.service is None else self.service.listeners:
             listener.end_all(reason)
 
+    def make_room(self) -> None:
+        """Memory is high."""
+        if self.service is not None:
+            self.service.make_room()
+
     async def stop(self) -> None:
         """Ends connections and workers, and writes what is left."""
         self._is_over = True

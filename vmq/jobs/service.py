@@ -30,7 +30,7 @@ from vmq.jobs.mqtt.port import MqttJobs
 from vmq.jobs.nodes import JobLinks, JobNodes
 from vmq.jobs.queue import JobQueue
 from vmq.jobs.resp.commands import run
-from vmq.jobs.resp.door import RespDoor
+from vmq.jobs.resp.door import STRANGERS_LIMIT, RespDoor
 from vmq.jobs.resp.user import PATIENCE, unsettled
 from vmq.jobs.rules import FSYNC, OFF, OS, JobRules
 from vmq.jobs.schedules import Schedules
@@ -277,6 +277,17 @@ class JobService:
                     connection.end(reason)
                     ended += 1
         return ended
+
+    def make_room(self) -> None:
+        """Memory is high: who has us keep much of a command has to go; its job would be refused."""
+        for listener in self.listeners:
+            for connection in list(listener.clients):
+                reader = connection.reader
+                if reader.rest is not None and reader.kept() > STRANGERS_LIMIT:
+                    self.core.counters.memory_ended += 1
+                    connection.cut(
+                        "memory is above limits.max_memory, and its command is not whole"
+                    )
 
     # Time
 

@@ -80,6 +80,8 @@ class MemoryWatch(MemoryPort):
         core.memory = self
         #: Called at each look that finds more than `NEAR`: who can let go of something does so before the limit.
         self.near: Callable[[], object] = lambda: None
+        #: Called at each look while the alarm lasts: who keeps something for others than `connections` lets go of it.
+        self.high: Callable[[], object] = lambda: None
 
     def set_limit(self, limit: int) -> None:
         """Compares with another limit from the next look on."""
@@ -127,6 +129,8 @@ class MemoryWatch(MemoryPort):
                 self.make_room(used)
         elif used > self.limit:
             self.begin(used)
+        if core.memory_is_high:
+            self.high()
         if used > self.limit * NEAR:
             self.near()
         core.memory_room = max(int(self.limit * NEAR) - used, LEAST_ROOM)

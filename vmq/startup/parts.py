@@ -175,16 +175,21 @@ class Parts:
             raise StartError(str(error)) from error
 
     def begin_upkeep(
-        self, sharers: Callable[[], int], listeners: Callable[[], Sequence[Listener]]
+        self,
+        sharers: Callable[[], int],
+        listeners: Callable[[], Sequence[Listener]],
+        make_room: Callable[[], object],
     ) -> None:
         """Has what is done from time to time run: bans end, memory and disk are watched, sessions expire.
 
         Args:
             sharers: how many processes are one broker now.
             listeners: those whose certificates are read anew.
+            make_room: called while memory is high.
         """
         connections, limit = self.connections, self._config.limits.max_memory
         self.memory = MemoryWatch(self.core, limit, connections.__iter__, sharers=sharers)
+        self.memory.high = make_room
         self._upkeep = Upkeep(self.core, self.registries, self._config, self.memory)
         works = self.banning.run(), self.memory.run(), watch(listeners)
         for work in (*works, *self._upkeep.works()):

@@ -127,10 +127,13 @@ class RespConnection(RespUser):
             return
         core = self.core
         core.counters.bytes_received += len(data)
+        core.memory_grown += len(data)
         self.reader.feed(data)
         if self.byte_rate is not None:
             self.hold_back(self.byte_rate.spend(len(data), core.clock()))
         self.run_pass()
+        if core.memory_grown > core.memory_room:
+            core.memory.look()
 
     def eof_received(self) -> bool:
         return False

@@ -16,6 +16,7 @@ from tests.vmq.jobs.serving import (
     raw,
 )
 from vmq.broker import Broker
+from vmq.resources.memory import MemoryWatch
 
 
 @pytest.mark.parametrize(
@@ -110,3 +111,19 @@ async def test_who_sends_more_than_is_done_is_read_no_further(broker: Broker) ->
         await until(lambda: connection.reader.kept() == 0)
         connection.data_received(b"*2\r\n$4\r\nECHO\r\n$200000\r\n" + b"x" * 150_000)
         assert not connection.is_paused
+
+
+async def test_above_max_memory_a_large_command_that_is_not_whole_goes_at_once(
+    broker: Broker, redis: Any
+) -> None:
+    service = broker.jobs.open()
+    async with client_of(broker):
+        other, connection = service.listeners[0].clients
+        watch = service.core.memory
+        assert isinstance(watch, MemoryWatch)
+        watch.measure = lambda: 1 << 60
+        service.core.memory_room = 100_000
+        connection.data_received(b"*3\r\n$6\r\nADDJOB\r\n$1\r\nq\r\n$200000\r\n" + b"x" * 150_000)
+        assert (connection.closing, other.closing) == (True, False)
+        assert service.core.counters.memory_ended == 1
+    assert await redis.execute_command("PING") is True
