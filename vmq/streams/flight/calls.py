@@ -26,7 +26,7 @@ PATIENCE: Final = 30.0
 MOST_STALLED: Final = 256
 
 
-class Places:
+class CallPlaces:
     """Calls of one kind at a time.
 
     Whose peer takes and sends nothing for a while has no claim to its place: who asks for one gets it.
@@ -91,12 +91,12 @@ class Slot:
         FlightUnavailableError: there is none.
     """
 
-    def __init__(self, places: Places, what: str) -> None:
-        self.places: Places | None = None
+    def __init__(self, places: CallPlaces, what: str) -> None:
+        self.places: CallPlaces | None = None
         self.what = what
         self.take(places)
 
-    def take(self, places: Places) -> None:
+    def take(self, places: CallPlaces) -> None:
         """Takes a place, or goes on with the one that it has."""
         if not places.take(id(self)):
             raise flight.FlightUnavailableError(f"too many {self.what} at a time: try again")

@@ -25,7 +25,7 @@ from pyarrow import flight
 from vmq.streams.far import LOCATED_FORM, FarCursor, FarLog, Located
 from vmq.streams.flight.access import MIDDLEWARE, Handshake, basic_credentials
 from vmq.streams.flight.answering import answers
-from vmq.streams.flight.calls import Places, Slot, sent
+from vmq.streams.flight.calls import CallPlaces, Slot, sent
 from vmq.streams.flight.get import batches_of, typed_of
 from vmq.streams.flight.service import (
     EXAMINE,
@@ -111,7 +111,7 @@ class Front(flight.FlightServerBase):  # type: ignore[misc]
 
     def __init__(self, orders: Orders, most_calls: int = MOST_CALLS) -> None:
         self.client = flight.connect(f"grpc+unix://{orders.inner}")
-        self.calls = Places(most_calls)
+        self.calls = CallPlaces(most_calls)
         self.stopping = threading.Event()
         super().__init__(
             location(orders.host, orders.port, orders.tls),

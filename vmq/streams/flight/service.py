@@ -29,7 +29,7 @@ from vmq.streams.flight.access import (
     Tokens,
 )
 from vmq.streams.flight.answering import answers
-from vmq.streams.flight.calls import Places, Slot, sent
+from vmq.streams.flight.calls import CallPlaces, Slot, sent
 from vmq.streams.flight.get import batches_of, typed_of
 from vmq.streams.flight.groups import ACTIONS as GROUP_ACTIONS
 from vmq.streams.flight.groups import ProgramGroups, group_answer
@@ -154,8 +154,8 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
         self.statements = statements
         self.access: Access = access or Anybody()
         self.extents = Extents(catalog)
-        self.calls = Places(most_calls)
-        self.waits = Places(MOST_WAITS)
+        self.calls = CallPlaces(most_calls)
+        self.waits = CallPlaces(MOST_WAITS)
         self.stopping = threading.Event()
         machine = boot_id()
         #: What callers of `file` have to know; empty = nobody does.

@@ -4,7 +4,7 @@ import pytest
 from pyarrow import flight
 
 from vmq.streams.flight import calls
-from vmq.streams.flight.calls import PATIENCE, Places, Slot
+from vmq.streams.flight.calls import PATIENCE, CallPlaces, Slot
 
 FULL = pytest.raises(flight.FlightUnavailableError, match="too many reads at a time")
 
@@ -24,11 +24,11 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def places(clock: Clock) -> Places:
-    return Places(1, clock)
+def places(clock: Clock) -> CallPlaces:
+    return CallPlaces(1, clock)
 
 
-def test_whose_peer_stalls_gives_its_place_to_who_asks(places: Places, clock: Clock) -> None:
+def test_whose_peer_stalls_gives_its_place_to_who_asks(places: CallPlaces, clock: Clock) -> None:
     stalled = Slot(places, "reads")
     with FULL, stalled.waiting():
         clock.now += PATIENCE
@@ -38,7 +38,7 @@ def test_whose_peer_stalls_gives_its_place_to_who_asks(places: Places, clock: Cl
     assert places.free == 1
 
 
-def test_who_comes_back_goes_on_where_there_is_room(places: Places, clock: Clock) -> None:
+def test_who_comes_back_goes_on_where_there_is_room(places: CallPlaces, clock: Clock) -> None:
     stalled = Slot(places, "reads")
     with stalled.waiting():
         clock.now += PATIENCE
@@ -47,7 +47,9 @@ def test_who_comes_back_goes_on_where_there_is_room(places: Places, clock: Clock
     assert places.free == 0
 
 
-def test_who_works_keeps_its_place_however_long_that_takes(places: Places, clock: Clock) -> None:
+def test_who_works_keeps_its_place_however_long_that_takes(
+    places: CallPlaces, clock: Clock
+) -> None:
     busy = Slot(places, "reads")
     with busy.waiting():
         clock.now += PATIENCE - 1
@@ -61,7 +63,7 @@ def test_who_works_keeps_its_place_however_long_that_takes(places: Places, clock
 
 
 def test_so_many_may_stall_as_there_are_threads_for(
-    places: Places, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    places: CallPlaces, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(calls, "MOST_STALLED", 1)
     slots = [Slot(places, "reads")]
