@@ -164,7 +164,7 @@ def cell(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
-        return f"{value:.0f}" if value == int(value) else f"{value:g}"
+        return f"{value:.0f}" if abs(value) >= 1e5 or value == int(value) else f"{value:g}"
     if isinstance(value, list):
         return ", ".join(map(cell, value)) or "-"
     if isinstance(value, Mapping):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from vmq.cli.terminal.rows import Columns, json_text, show_rows
+from vmq.cli.terminal.rows import Columns, cell, json_text, show_rows
 
 
 @pytest.mark.parametrize("as_json", [False, True])
@@ -28,3 +28,10 @@ def test_json_has_no_control_characters_and_says_the_same() -> None:
     assert text.isprintable()
     assert json.loads(text) == value
     assert "grüße" in text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(100086881.4, "100086881"), (8.3232, "8.3232"), (2.0, "2"), (0.25, "0.25")]
+)
+def test_large_numbers_have_no_exponent(value: float, text: str) -> None:
+    assert cell(value) == text
