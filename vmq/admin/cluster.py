@@ -34,7 +34,13 @@ class MemberRow(Struct, frozen=True, kw_only=True):
     is_up: Annotated[bool, Meta(description="This node can reach it")]
     is_self: Annotated[bool, Meta(description="It is the node that answers")]
     address: Annotated[str, Meta(description="Where the others reach it")]
-    sessions: Annotated[int, Meta(description="Sessions that it has, as this node knows")] = 0
+    sessions: Annotated[
+        int,
+        Meta(
+            description="Sessions that it has; of another node those that are known here, without durable ones in its "
+            "slots whose clients are away"
+        ),
+    ] = 0
     online: Annotated[
         int | None,
         Meta(description="Those whose clients are connected; null = only the node itself knows"),
@@ -43,7 +49,10 @@ class MemberRow(Struct, frozen=True, kw_only=True):
         int | None,
         Meta(description="Those whose clients are away; null = only the node itself knows"),
     ] = None
-    subscriptions: Annotated[int, Meta(description="Subscriptions of those sessions")] = 0
+    subscriptions: Annotated[
+        int,
+        Meta(description="Subscriptions of those, but for durable ones in slots that are away"),
+    ] = 0
     waiting_messages: Annotated[
         int,
         Meta(description="Messages of QoS 1 and 2 that wait here for it"),
@@ -150,11 +159,16 @@ def _rows(broker: "BrokerView", node: "ClusterNode") -> Iterator[MemberRow]:
         is_member = name in machine.membership.others
         status = Status(record.status).name.lower()
         tally = clustering.directory.census.of(name)
-        offline = None if tally.durable else 0
+        sessions = tally.clean + tally.durable
+        online = None if tally.durable else sessions
+        offline = None
         if is_self:
             offline = sum(len(each.offline) for each in broker.registries.values())
+            online = max(0, sessions - offline)
+            if clustering.slots is not None:
+                offline += clustering.slots.status.count_away()
+            sessions = online + offline
         messages, size = clustering.outboxes.waiting_for(name)
-        sessions = tally.clean + tally.durable
         slots = None if clustering.slots is None else clustering.slots.tally(name)
         if status == "joined" and name in drained:
             status = "drained"
@@ -167,7 +181,7 @@ def _rows(broker: "BrokerView", node: "ClusterNode") -> Iterator[MemberRow]:
             is_self=is_self,
             address=record.address,
             sessions=sessions,
-            online=None if offline is None else max(0, sessions - offline),
+            online=online,
             offline=offline,
             subscriptions=tally.subscriptions,
             waiting_messages=messages,

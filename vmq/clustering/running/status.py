@@ -95,11 +95,19 @@ class SlotStatus:
 
     def away(self) -> Iterator[tuple[str, SessionFigures]]:
         """The sessions in slots of this node whose clients are not connected anywhere."""
+        for owner, client_id in self._away():
+            yield client_id, _figures(owner, client_id)
+
+    def count_away(self) -> int:
+        """How many of them there are."""
+        return sum(1 for _ in self._away())
+
+    def _away(self) -> Iterator[tuple[SlotOwner, str]]:
         for owner in list(self._machines.slots.owners.values()):
             serving = owner.attachments.serving
             for client_id, register in list(owner.state.registers.items()):
                 if register.session and client_id not in serving:
-                    yield client_id, _figures(owner, client_id)
+                    yield owner, client_id
 
     def wanting(self, scope: str, topic: str) -> Iterator[tuple[str, str, int, bool]]:
         """The clients of a mountpoint in slots of this node that want a topic's messages.

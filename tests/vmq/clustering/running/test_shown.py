@@ -36,6 +36,8 @@ async def test_a_session_is_shown_at_any_node_with_its_queue(tmp_path: Path) -> 
                 shown = await sessions.show_session(node, device.client_id)
                 assert (shown.node, shown.is_online, shown.queue_size) == ("b", False, 1)
                 assert shown.offline_since is not None
+            (row,) = [each for each in cluster.list_members(b) if each.is_self]
+            assert (row.offline, row.sessions) == (1, 1 + (row.online or 0))
             listed = sessions.list_sessions(b, Selection())
             assert device.client_id in [each.client_id for each in await listed.rows()]
             assert (await sessions.disconnect(a, device.client_id, cleanup=True)).session_ended
