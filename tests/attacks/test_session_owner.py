@@ -47,7 +47,7 @@ def test_another_user_neither_gets_nor_deletes_it(
     bob.expect_closed()
     guarded.broker.wait_log(
         r'login refused client=pump user="bob" peer=\S+ code=2 '
-        r'reason="refused: the session belongs to user "alice" \(session\.owner\)"'
+        r'reason="refused: the session belongs to user \\"alice\\" \(session\.owner\)"'
     )
     alice = guarded.connect("alice", "pump", clean=False)
     read_two(alice)

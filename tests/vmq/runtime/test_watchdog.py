@@ -159,7 +159,7 @@ def test_a_plugin_that_blocks_a_broker_is_named_with_its_line(
     wire.stream.close()
     number = next(at for at, text in enumerate(BLOCKS.splitlines(), 1) if line in text)
     broker.wait_log(
-        rf"event loop blocked .* plugin=blocks hook=on_publish at={source}:{number} in "
+        rf"event loop blocked .* plugin=blocks hook=on_publish at=\"{source}:{number} in "
     )
     if topic == "sleep":
         broker.wait_log("event loop goes on")

@@ -5,6 +5,7 @@ import os
 import re
 import sys
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Final, TextIO
 
@@ -16,6 +17,10 @@ _COLOURS: Final = {"debug": "2", "warning": "33", "error": "31", "critical": "31
 # Line ends and other controls, C1 and the Unicode separators included. Client ids and topics come from strangers: none
 # of them may begin a line of its own, or move the cursor of whoever reads the log.
 _CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+# A directive of a template, and what stands before it: `=` or `"` where its value is a field's.
+_DIRECTIVE: Final = re.compile(r"(.?)%[^%]")
+# What would end a value that stands without quotation marks.
+_ENDS: Final = re.compile(r'[\s"]')
 
 
 class LineFormatter(logging.Formatter):
@@ -35,11 +40,35 @@ class LineFormatter(logging.Formatter):
         level = record.levelname.lower()
         if self._coloured and level in _COLOURS:
             level = f"\x1b[{_COLOURS[level]}m{level}\x1b[0m"
-        message = _CONTROLS.sub(_escaped, record.getMessage())
+        message = _CONTROLS.sub(_escaped, _text(record))
         line = f"{when.removesuffix('+00:00')}Z {level} {self._who}{message}"
         if record.exc_info:
             line += "\n" + self.formatException(record.exc_info)
         return line
+
+
+def _text(record: logging.LogRecord) -> str:
+    """The text of an event, in which no value that a stranger chose looks like fields behind its own."""
+    template, values = str(record.msg), record.args
+    marks = _marks(template)
+    if not values or not isinstance(values, tuple) or len(values) != len(marks):
+        return record.getMessage()
+    return template % tuple(map(_enclosed, values, marks))
+
+
+@lru_cache(maxsize=1024)
+def _marks(template: str) -> tuple[str, ...]:
+    return tuple(each[1] for each in _DIRECTIVE.finditer(template))
+
+
+def _enclosed(value: object, mark: str) -> object:
+    if mark not in {"=", '"'} or isinstance(value, int | float | dict):
+        return value
+    text = str(value)
+    if mark == "=" and not _ENDS.search(text):
+        return text
+    text = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{text}"' if mark == "=" else text
 
 
 def _escaped(match: re.Match[str]) -> str:

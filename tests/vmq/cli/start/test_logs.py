@@ -32,6 +32,12 @@ def test_what_a_stranger_sent_cannot_begin_a_line_or_steer_the_terminal(text: st
     assert len(line.splitlines()) == 1
 
 
+def test_what_a_stranger_sent_looks_like_no_field() -> None:
+    event = record('refused client=%s user="%s" peer=%s', 'c peer="x"', 'a" peer=\\', "1.2.3.4")
+    line = LineFormatter().format(event)
+    assert line.endswith(r'client="c peer=\"x\"" user="a\" peer=\\" peer=1.2.3.4')
+
+
 def test_other_text_stays_as_it_is() -> None:
     assert LineFormatter().format(record("café → 茶")).endswith("café → 茶")
 
