@@ -92,7 +92,8 @@ class Watchdog:
         self._beats = 0
         self._seen = 0
         self._steps = 0
-        self._told = False
+        #: How bad it was that the loop was told to stand still; 0 = it was not.
+        self._told = 0
         self._last = (time.monotonic(), time.process_time())
         #: What SIGPROF did before; None = it is not ours.
         self._former: signal._HANDLER = None
@@ -153,8 +154,9 @@ class Watchdog:
         if self._beats != self._seen:
             self._seen = self._beats
             if self._told:
-                log.warning("event loop goes on after=%.1fs", self._steps * STEP)
-            self._steps, self._told = 0, False
+                level = min(self._told, logging.WARNING)
+                log.log(level, "event loop goes on after=%.1fs", self._steps * STEP)
+            self._steps = self._told = 0
             return
         self._steps += 1
         if self._steps == LATE:
@@ -165,8 +167,7 @@ class Watchdog:
         frame = sys._current_frames().get(self._loop_thread)
         if frame is None or frame is self._base:
             return  # it waits for events, or for the processor; or compiled code runs, which has no frames
-        self._say(places_of(frame, self._base), f"for={LATE * STEP:.1f}s so far")
-        self._told = True
+        self._told = self._say(places_of(frame, self._base), f"for={LATE * STEP:.1f}s so far")
 
     def _was_held(self, seconds: float, used: float) -> None:
         """This thread itself could not run for a while."""
@@ -179,8 +180,8 @@ class Watchdog:
         else:
             places = self._dumped()
         if places:
-            self._say(places, f"for={seconds:.1f}s by code that keeps the interpreter to itself")
-            self._told = True
+            how = f"for={seconds:.1f}s by code that keeps the interpreter to itself"
+            self._told = self._say(places, how)
 
     def _dumped(self) -> list[CodePlace]:
         """What faulthandler wrote of the loop's thread last, the innermost first; and forgets it."""
@@ -192,13 +193,15 @@ class Watchdog:
         self._dump.truncate()
         return places_in(text, self._loop_thread)
 
-    def _say(self, places: list[CodePlace], how: str) -> None:
+    def _say(self, places: list[CodePlace], how: str) -> int:
+        """Tells who holds the loop up; at which level of the log."""
         blame = blame_of(places, self._owner)
         if blame.plugin:
             self._blocked(blame.plugin)
         # What the broker itself takes time for, as when it starts, is no alarm.
+        level = logging.ERROR if blame.plugin else logging.INFO
         log.log(
-            logging.ERROR if blame.plugin else logging.INFO,
+            level,
             "event loop blocked %s plugin=%s hook=%s at=%s stack=%s",
             how,
             blame.plugin or "none",
@@ -206,6 +209,7 @@ class Watchdog:
             blame.place,
             " < ".join(map(str, places[:SHOWN])),
         )
+        return level
 
 
 def blame_of(places: Iterable[CodePlace], owner: Callable[[str], str | None]) -> Blame:

@@ -84,7 +84,21 @@ def test_a_loop_that_stands_still_is_told_once_with_plugin_hook_and_line(
     watchdog.beat()
     on_deliver(watchdog, 1)
     assert caplog.messages[-1].startswith("event loop goes on")
+    assert [each.levelno for each in caplog.records] == [logging.ERROR, logging.WARNING]
     assert blocked == ["p"]
+
+
+def test_what_the_broker_itself_takes_time_for_is_no_alarm(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    blocked: list[str] = []
+    watchdog = Watchdog(lambda _file: None, blocked.append)
+    watchdog._loop_thread = threading.get_ident()
+    caplog.set_level(logging.INFO)
+    on_deliver(watchdog, LATE)
+    watchdog.beat()
+    on_deliver(watchdog, 1)
+    assert [each.levelno for each in caplog.records] == [logging.INFO, logging.INFO]
 
 
 def test_a_process_that_was_stopped_is_blamed_on_nobody(caplog: pytest.LogCaptureFixture) -> None:
