@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 from msgspec import Meta, Struct
 from vmq_hooks import Message
 
-from vmq.admin.elsewhere import home_of, targets, wanting_in_slots
+from vmq.admin.elsewhere import ask_slot, home_of, targets, wanting_in_slots
 from vmq.admin.errors import AdminError
 from vmq.admin.queue_state import outcome, send_state
 from vmq.admin.steps import NOTE, OK, STOP, Step, question_of, reasons, remedy_of, rights, stops
@@ -83,8 +83,8 @@ async def explain(broker: "BrokerView", publish: Publish) -> Explanation:
     if publish.qos not in (0, 1, 2):
         raise AdminError(f"qos: {publish.qos}; accepted: 0, 1, 2")
     registry = registry_of(broker, publish.mountpoint)
-    home = home_of(broker, publish.mountpoint, publish.client_id)
-    steps = [client_step(registry, publish.client_id, home), *_limits(registry, publish)]
+    client = await client_step(broker, registry, publish.mountpoint, publish.client_id)
+    steps = [client, *_limits(registry, publish)]
     steps += _cluster(registry, publish.client_id)
     if not any(each.step in {"topic", "size"} for each in stops(steps)):
         steps += await _rights(broker, registry, publish)
@@ -143,14 +143,17 @@ def _verdict(
 # The publisher's side
 
 
-def client_step(registry: Registry, client_id: str, home: str) -> Step:
-    """Whether the client is there to do anything; `home` is the other node that has its session, if one has."""
+async def client_step(
+    broker: "BrokerView", registry: Registry, mountpoint: str, client_id: str
+) -> Step:
+    """Whether the client is there to do anything."""
     subscriber = registry.subscribers.get(client_id)
+    home = home_of(broker, mountpoint, client_id)
     if subscriber is None and home:
         return Step("client", STOP, f"node {home} has the client's session: ask there")
-    if subscriber is None:
+    if subscriber is None and await ask_slot(broker, mountpoint, client_id) is None:
         return Step("client", STOP, "the client is not connected, and has no session")
-    output = subscriber.output
+    output = None if subscriber is None else subscriber.output
     if output is None:
         return Step("client", STOP, "the client is not connected; its session waits for it")
     if isinstance(output, Connection) and output.pauses:
@@ -307,7 +310,7 @@ def _in_slots(broker: "BrokerView", registry: Registry, publish: Publish) -> lis
             continue
         outcome = "sent" if is_online else "stored"
         reason = "it is connected to another node" if is_online else "until its client is back"
-        qos = _effective(registry, publish, granted)
+        qos = effective_qos(registry, publish, granted)
         what = Recipient(
             client_id=client_id, filter=topic_filter, qos=qos, outcome=outcome, reason=reason
         )
@@ -316,7 +319,8 @@ def _in_slots(broker: "BrokerView", registry: Registry, publish: Publish) -> lis
     return found
 
 
-def _effective(registry: Registry, publish: Publish, granted: int) -> int:
+def effective_qos(registry: Registry, publish: Publish, granted: int) -> int:
+    """The QoS at which it goes to who was granted that."""
     if registry.core.options.upgrade_outgoing_qos:
         return granted
     return min(publish.qos, granted)
@@ -330,7 +334,7 @@ def _of_client(
     length = len(publish.topic.encode()) + publish.size
     found: list[Recipient] = []
     for each in subscriptions:
-        qos = _effective(registry, publish, each.qos)
+        qos = effective_qos(registry, publish, each.qos)
         what, reason = outcome(each.queue, qos, _publisher(registry, publish), length)
         if each is not best:
             what = "passed over"
@@ -355,7 +359,7 @@ def _of_group(registry: Registry, publish: Publish, group: Group) -> list[Recipi
     length = len(publish.topic.encode()) + publish.size
     found: list[Recipient] = []
     for member, state in zip(group.order, states, strict=True):
-        qos = _effective(registry, publish, member.qos)
+        qos = effective_qos(registry, publish, member.qos)
         what, reason = outcome(member.queue, qos, _publisher(registry, publish), length)
         if state != best:
             what, reason = "passed over", f"another member is better placed; here: {reason}"

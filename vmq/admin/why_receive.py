@@ -5,12 +5,13 @@ that were taken, a publisher that may not, a full queue, QoS 0 to a client that 
 """
 
 import difflib
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta, Struct
 from vmq_hooks import Subscription
 
-from vmq.admin.elsewhere import home_of
+from vmq.admin.elsewhere import ask_slot, home_of
 from vmq.admin.errors import AdminError
 from vmq.admin.steps import (
     NOTE,
@@ -24,7 +25,7 @@ from vmq.admin.steps import (
     stops,
 )
 from vmq.admin.trees import Mountpoint, registry_of
-from vmq.admin.why import Publish, Recipient, hook_steps, recipients_of
+from vmq.admin.why import Publish, Recipient, effective_qos, hook_steps, recipients_of
 from vmq.admin.why import explain as explain_publish
 from vmq.core.registry import Registry
 from vmq.core.subscriber import Subscriber
@@ -36,6 +37,11 @@ if TYPE_CHECKING:
 
 #: Filters of the client that are shown where none matches.
 _SHOWN = 5
+_AWAY = Step(
+    "client",
+    NOTE,
+    "it is not connected; its durable session keeps messages of QoS 1 and 2 for it",
+)
 
 
 class Receiving(Struct, frozen=True, kw_only=True):
@@ -76,24 +82,34 @@ async def explain(broker: "BrokerView", receive: Receive) -> Receiving:
     registry = registry_of(broker, receive.mountpoint)
     subscriber = registry.subscribers.get(receive.client_id)
     home = home_of(broker, receive.mountpoint, receive.client_id)
-    steps = [_client(broker, registry, receive, home)]
+    in_slot = None
+    if subscriber is None and not home:
+        in_slot = await ask_slot(broker, receive.mountpoint, receive.client_id)
+    steps = [_AWAY if in_slot else _client(broker, registry, receive, home)]
     found: list[Recipient] = []
+    publish = Publish(
+        client_id=receive.publisher,
+        topic=receive.topic,
+        mountpoint=receive.mountpoint,
+        qos=receive.qos,
+        size=receive.size,
+    )
+    if receive.publisher and (subscriber or in_slot):
+        steps += await _publisher(broker, publish)
     if subscriber is not None:
-        publish = Publish(
-            client_id=receive.publisher,
-            topic=receive.topic,
-            mountpoint=receive.mountpoint,
-            qos=receive.qos,
-            size=receive.size,
-        )
-        if receive.publisher:
-            steps += await _publisher(broker, publish)
         every = recipients_of(registry, publish)
         found = [each for each in every if each.client_id == receive.client_id]
-        steps += await _subscriptions(broker, registry, subscriber, receive, found)
+        asked = {each: subscriber.asked_for(each) for each in subscriber.subscriptions}
+        steps += await _subscriptions(broker, registry, None, asked, receive, found)
         steps += _of_itself(subscriber, receive)
-        steps += _qos(subscriber, receive, found)
-        steps += _queue(subscriber, found)
+        steps += _qos(receive, found)
+        steps += _queue(subscriber.queue.dropped, found)
+        steps += hook_steps(registry, ("on_deliver",))
+    elif in_slot is not None:
+        found = _in_slot(registry, publish, receive.client_id, in_slot.subscriptions)
+        asked = {each: in_slot.asked.get(each, each) for each in in_slot.subscriptions}
+        steps += await _subscriptions(broker, registry, in_slot.user, asked, receive, found)
+        steps += [*_qos(receive, found), *_queue(in_slot.dropped, found)]
         steps += hook_steps(registry, ("on_deliver",))
     stopped = stops(steps)
     fates = sorted({each.outcome for each in found} - {"passed over", "dropped"})
@@ -141,8 +157,7 @@ def _client(broker: "BrokerView", registry: Registry, receive: Receive, home: st
     kind = "durable" if subscriber.queue.durable else "clean"
     output = subscriber.output
     if output is None:
-        what = "it is not connected; its durable session keeps messages of QoS 1 and 2 for it"
-        return Step("client", NOTE, what)
+        return _AWAY
     peer = f" from {output.describe()}" if isinstance(output, Connection) else ""
     return Step("client", OK, f"connected{peer}, with a {kind} session")
 
@@ -162,17 +177,21 @@ async def _publisher(broker: "BrokerView", publish: Publish) -> list[Step]:
 async def _subscriptions(
     broker: "BrokerView",
     registry: Registry,
-    subscriber: Subscriber,
+    user: str | None,
+    asked: Mapping[str, str],
     receive: Receive,
     found: list[Recipient],
 ) -> list[Step]:
-    """Which of its subscriptions match, and whether they would still be granted."""
+    """Which of its subscriptions match, and whether they would still be granted.
+
+    `asked`: all of them, each with the filter that the client asked for.
+    """
     if not found:
-        return [_none_matches(subscriber, receive)]
+        return [_none_matches(list(asked), receive)]
     steps = [Step("match", OK, f"{len(found)} of its subscriptions match")]
     for each in found:
-        wanted = Subscription(subscriber.asked_for(each.filter), each.qos)
-        question = question_of(registry, receive.client_id, None, wanted)
+        wanted = Subscription(asked[each.filter], each.qos)
+        question = question_of(registry, receive.client_id, user, wanted)
         said = await rights(broker, registry, question, "")
         steps += [
             Step(
@@ -189,8 +208,7 @@ async def _subscriptions(
     return steps
 
 
-def _none_matches(subscriber: Subscriber, receive: Receive) -> Step:
-    filters = list(subscriber.subscriptions)
+def _none_matches(filters: list[str], receive: Receive) -> Step:
     if not filters:
         return Step(
             "match", STOP, "it has no subscription", remedy=f"a subscription to {receive.topic}"
@@ -212,6 +230,34 @@ def _none_matches(subscriber: Subscriber, receive: Receive) -> Step:
     return Step("match", STOP, reason, remedy=f"a subscription to {receive.topic}")
 
 
+def _in_slot(
+    registry: Registry, publish: Publish, client_id: str, subscriptions: Mapping[str, int]
+) -> list[Recipient]:
+    """What becomes of it by each subscription of a session that waits in a slot."""
+    matching = [
+        (effective_qos(registry, publish, granted), each)
+        for each, granted in subscriptions.items()
+        if matches(split_shared(each)[1], publish.topic)
+    ]
+    best = max((each for each in matching if not split_shared(each[1])[0]), default=None)
+    found: list[Recipient] = []
+    for qos, topic_filter in matching:
+        if split_shared(topic_filter)[0]:
+            what, reason = "candidate", "a member of the group gets it, one that is connected first"
+        elif best and topic_filter != best[1]:
+            what, reason = "passed over", f"the client gets one copy, by {best[1]!r}"
+        else:
+            what, reason = "stored", "until its client is back"
+        if not qos:
+            what, reason = "dropped", "the client is not connected, and QoS 0 is kept for nobody"
+        found.append(
+            Recipient(
+                client_id=client_id, filter=topic_filter, qos=qos, outcome=what, reason=reason
+            )
+        )
+    return found
+
+
 def _of_itself(subscriber: Subscriber, receive: Receive) -> list[Step]:
     if subscriber.queue.bridge and receive.publisher == receive.client_id:
         what = "it is a bridge, to which nothing comes back that it has published itself"
@@ -219,7 +265,7 @@ def _of_itself(subscriber: Subscriber, receive: Receive) -> list[Step]:
     return []
 
 
-def _qos(subscriber: Subscriber, receive: Receive, found: list[Recipient]) -> list[Step]:
+def _qos(receive: Receive, found: list[Recipient]) -> list[Step]:
     granted = max((each.qos for each in found), default=receive.qos)
     if granted >= receive.qos:
         return []
@@ -229,11 +275,11 @@ def _qos(subscriber: Subscriber, receive: Receive, found: list[Recipient]) -> li
     return [Step("qos", NOTE, what)]
 
 
-def _queue(subscriber: Subscriber, found: list[Recipient]) -> list[Step]:
+def _queue(dropped: int, found: list[Recipient]) -> list[Step]:
     """What its queue does with it."""
     steps: list[Step] = []
-    if subscriber.queue.dropped:
-        what = f"{subscriber.queue.dropped} messages to it were dropped so far"
+    if dropped:
+        what = f"{dropped} messages to it were dropped so far"
         steps.append(Step("drops", NOTE, what))
     best = [each for each in found if each.outcome != "passed over"]
     for each in best or found[:1]:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 from msgspec import Meta, Struct
 from vmq_hooks import Subscription
 
-from vmq.admin.elsewhere import home_of
 from vmq.admin.errors import AdminError
 from vmq.admin.steps import (
     NOTE,
@@ -68,8 +67,8 @@ async def explain(broker: "BrokerView", subscribe: Subscribe) -> Granting:
     if subscribe.qos not in (0, 1, 2):
         raise AdminError(f"qos: {subscribe.qos}; accepted: 0, 1, 2")
     registry = registry_of(broker, subscribe.mountpoint)
-    home = home_of(broker, subscribe.mountpoint, subscribe.client_id)
-    steps = [client_step(registry, subscribe.client_id, home), *_filter(subscribe)]
+    client = await client_step(broker, registry, subscribe.mountpoint, subscribe.client_id)
+    steps = [client, *_filter(subscribe)]
     if not any(each.step == "filter" for each in stops(steps)):
         wanted = Subscription(subscribe.filter, subscribe.qos)
         question = question_of(registry, subscribe.client_id, subscribe.user, wanted)

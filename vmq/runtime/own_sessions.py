@@ -29,6 +29,8 @@ class SessionFigures(Struct, array_like=True, frozen=True):
     connected_at: float
     offline_since: float
     subscriptions: dict[_Text, int]
+    #: Of those that a plugin has put in place of what the client asked for: what that was.
+    asked: dict[_Text, _Text] = {}
 
 
 def figures_of(registry: Registry, subscriber: Subscriber) -> SessionFigures:

@@ -235,4 +235,5 @@ def _figures(owner: SlotOwner, client_id: str) -> SessionFigures:
         connected_at=0.0,
         offline_since=left / 1000,
         subscriptions=register.granted(),
+        asked=dict(register.asked),
     )

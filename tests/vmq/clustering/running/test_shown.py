@@ -9,7 +9,7 @@ from tests.vmq.clustering.device import Device
 from tests.vmq.clustering.house import House
 from tests.vmq.clustering.nodes import clustering
 from tests.vmq.clustering.running.slotted import SLOTS, named, owner_of, service, slotted
-from vmq.admin import cluster, queues, sessions
+from vmq.admin import cluster, queues, sessions, why, why_receive
 from vmq.admin.errors import NotFoundError
 from vmq.admin.listing import Selection
 from vmq.broker import Broker
@@ -36,6 +36,17 @@ async def test_a_session_is_shown_at_any_node_with_its_queue(tmp_path: Path) -> 
                 shown = await sessions.show_session(node, device.client_id)
                 assert (shown.node, shown.is_online, shown.queue_size) == ("b", False, 1)
                 assert shown.offline_since is not None
+                said = await why.explain(node, why.Publish(client_id=device.client_id, topic="t"))
+                assert (
+                    said.steps[0].reason == "the client is not connected; its session waits for it"
+                )
+                for topic, qos, verdict in (
+                    ("t", 1, "It receives it: stored"),
+                    ("t", 0, "It does not receive it: t: dropped: "),
+                    ("u", 1, "It does not receive it: none of its 1 subscription(s) matches u"),
+                ):
+                    wanted = why_receive.Receive(client_id=device.client_id, topic=topic, qos=qos)
+                    assert (await why_receive.explain(node, wanted)).verdict.startswith(verdict)
             (row,) = [each for each in cluster.list_members(b) if each.is_self]
             assert (row.offline, row.sessions) == (1, 1 + (row.online or 0))
             listed = sessions.list_sessions(b, Selection())
