@@ -32,6 +32,7 @@ _HEAD = """\
 # `vmq config show` prints the values in force and where each comes from, with --changed those that are no defaults.
 # Options marked (live) change while the broker runs: on SIGHUP it reads the file again, and `vmq set` changes one until
 # its value in the file does, or the broker stops. The others need a restart.
+# Relative paths count from the working directory; those in [plugins] from the folder of this file.
 # Written by `make reference`; the meanings stand in vmq/config/options.py.
 """
 
