@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Final
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 from vmq_hooks import Message
 
 from vmq.admin.elsewhere import ask_slot, home_of, targets, wanting_in_slots
@@ -19,6 +20,7 @@ from vmq.admin.steps import NOTE, OK, STOP, Step, question_of, reasons, remedy_o
 from vmq.admin.trees import Mountpoint, registry_of
 from vmq.core.output import REPLIES, Output
 from vmq.core.registry import Registry
+from vmq.core.subscriber import Subscriber
 from vmq.core.trie import Group, Subscription
 from vmq.mqtt.encoder import remaining_length
 from vmq.mqtt.packets import MAX_REMAINING_LENGTH, ProtocolError
@@ -27,6 +29,8 @@ from vmq.protocol.connection import Connection
 
 if TYPE_CHECKING:
     from vmq.ports import BrokerView
+
+_AWAY: Final = Step("client", STOP, "the client is not connected; its session waits for it")
 
 
 class Recipient(Struct, frozen=True, kw_only=True):
@@ -83,7 +87,9 @@ async def explain(broker: "BrokerView", publish: Publish) -> Explanation:
     if publish.qos not in (0, 1, 2):
         raise AdminError(f"qos: {publish.qos}; accepted: 0, 1, 2")
     registry = registry_of(broker, publish.mountpoint)
-    client = await client_step(broker, registry, publish.mountpoint, publish.client_id)
+    client, user = await client_step(broker, registry, publish.mountpoint, publish.client_id)
+    if publish.user is None:
+        publish = replace(publish, user=user)
     steps = [client, *_limits(registry, publish)]
     steps += _cluster(registry, publish.client_id)
     if not any(each.step in {"topic", "size"} for each in stops(steps)):
@@ -145,17 +151,24 @@ def _verdict(
 
 async def client_step(
     broker: "BrokerView", registry: Registry, mountpoint: str, client_id: str
-) -> Step:
-    """Whether the client is there to do anything."""
+) -> tuple[Step, str | None]:
+    """Whether the client is there to do anything; and whose its session is, if that is in a slot of a cluster."""
     subscriber = registry.subscribers.get(client_id)
+    if subscriber is not None:
+        return _client_step(registry, subscriber), None
     home = home_of(broker, mountpoint, client_id)
-    if subscriber is None and home:
-        return Step("client", STOP, f"node {home} has the client's session: ask there")
-    if subscriber is None and await ask_slot(broker, mountpoint, client_id) is None:
-        return Step("client", STOP, "the client is not connected, and has no session")
-    output = None if subscriber is None else subscriber.output
+    if home:
+        return Step("client", STOP, f"node {home} has the client's session: ask there"), None
+    in_slot = await ask_slot(broker, mountpoint, client_id)
+    if in_slot is None:
+        return Step("client", STOP, "the client is not connected, and has no session"), None
+    return _AWAY, in_slot.user
+
+
+def _client_step(registry: Registry, subscriber: Subscriber) -> Step:
+    output = subscriber.output
     if output is None:
-        return Step("client", STOP, "the client is not connected; its session waits for it")
+        return _AWAY
     if isinstance(output, Connection) and output.pauses:
         reason = _pause_reason(registry, output)
         return Step("client", NOTE, f"connected from {output.describe()}, but not read: {reason}")

@@ -6,6 +6,7 @@ It mirrors `Session.on_subscribe`, and changes nothing.
 from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 from vmq_hooks import Subscription
 
 from vmq.admin.errors import AdminError
@@ -67,7 +68,9 @@ async def explain(broker: "BrokerView", subscribe: Subscribe) -> Granting:
     if subscribe.qos not in (0, 1, 2):
         raise AdminError(f"qos: {subscribe.qos}; accepted: 0, 1, 2")
     registry = registry_of(broker, subscribe.mountpoint)
-    client = await client_step(broker, registry, subscribe.mountpoint, subscribe.client_id)
+    client, user = await client_step(broker, registry, subscribe.mountpoint, subscribe.client_id)
+    if subscribe.user is None:
+        subscribe = replace(subscribe, user=user)
     steps = [client, *_filter(subscribe)]
     if not any(each.step == "filter" for each in stops(steps)):
         wanted = Subscription(subscribe.filter, subscribe.qos)

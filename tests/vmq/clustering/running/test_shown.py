@@ -36,6 +36,8 @@ async def test_a_session_is_shown_at_any_node_with_its_queue(tmp_path: Path) -> 
                 shown = await sessions.show_session(node, device.client_id)
                 assert (shown.node, shown.is_online, shown.queue_size) == ("b", False, 1)
                 assert shown.offline_since is not None
+                _, user = await why.client_step(node, node.registry(), "", device.client_id)
+                assert user == "alice"
                 said = await why.explain(node, why.Publish(client_id=device.client_id, topic="t"))
                 assert (
                     said.steps[0].reason == "the client is not connected; its session waits for it"
