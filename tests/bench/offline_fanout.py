@@ -9,20 +9,26 @@ has ended, against the entries that it holds: their keys and values.
 import argparse
 import shutil
 import tempfile
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 import plyvel
 
 from tests.bench.durable import Measured, Peer, Watch
-from tests.bench.returning import GROUP, groups
 from tests.support.wire import publish_packet
 from vmq import is_compiled
 from vmq.testing.process import BrokerProcess
 
 TOPIC = "bench/all"
+#: Connections at a time.
+GROUP = 100
 #: Messages of a burst.
 BURST = 20
+
+
+def groups(numbers: Sequence[int]) -> Iterator[Sequence[int]]:
+    return (numbers[start : start + GROUP] for start in range(0, len(numbers), GROUP))
 
 
 def away(broker: BrokerProcess, sessions: int) -> None:

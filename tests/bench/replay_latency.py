@@ -16,14 +16,19 @@ apart from what the client that reads does to them.
 
 import argparse
 import os
+import select
+import socket
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from time import perf_counter
+from typing import Final
 
 import psutil
+import pyarrow as pa
 
-from tests.bench.replay import MEMBERS, Receiver, fill, receive
+from tests.bench.putting import put
 from tests.bench.streams_latency import LISTEN, go_first, pings, running, table_of
+from tests.support.wire import connect_packet, publish_packet, subscribe_packet
 from vmq import is_compiled
 from vmq.testing.process import BrokerProcess
 
@@ -31,19 +36,82 @@ BAR: Final = 1.5
 FIRST: Final = {0}
 OTHERS: Final = set(range(1, os.cpu_count() or 2))
 TOPICS: Final = "$replay/earliest/sensors/#"
+DEVICES: Final = 100
+PARTITIONS: Final = 4
+#: Rows of one put.
+PUT: Final = 100_000
+CONNACK_BYTES: Final = 4
+SUBACK_BYTES: Final = 5
+#: Bytes before the packet id of a PUBLISH.
+ID_AT: Final = 15
+SECONDS: Final = 300.0
 
 
-class Address(NamedTuple):
-    """What a reader needs of a broker that is another process's."""
+def topic_of(number: int) -> str:
+    return f"sensors/d{number % DEVICES:02}"
 
-    tcp: tuple[str, int]
+
+def payload_of(number: int) -> bytes:
+    """Always as long."""
+    text = b'{"seq": %d, "n": %d, "temp": 20.5, "unit": "C", "ok": true}'
+    return text % (1_000_000 + number, 10 + number % 50)
+
+
+class Receiver:
+    """A client that counts what comes, all of one size, and acknowledges it at QoS 1."""
+
+    def __init__(self, address: tuple[str, int], name: str, topic_filter: str, qos: int) -> None:
+        self.sock = socket.create_connection(address)
+        self.size = len(
+            publish_packet(topic_of(0), payload_of(0), qos=qos, packet_id=1 if qos else None)
+        )
+        self.qos = qos
+        self.left = b""
+        self.count = 0
+        self.sock.sendall(connect_packet(name) + subscribe_packet(1, (topic_filter, qos)))
+        head = self.sock.recv(CONNACK_BYTES + SUBACK_BYTES, socket.MSG_WAITALL)
+        assert head[-1] == qos, f"{topic_filter}: {head.hex()}"
+        self.sock.setblocking(False)
+
+    def receive(self) -> None:
+        """Takes what is there."""
+        data = self.left + self.sock.recv(1 << 20)
+        whole = len(data) // self.size * self.size
+        self.left = data[whole:]
+        self.count += whole // self.size
+        if self.qos:
+            ids = range(ID_AT, whole, self.size)
+            acks = b"".join(b"\x40\x02" + data[at : at + 2] for at in ids)
+            self.sock.setblocking(True)
+            self.sock.sendall(acks)
+            self.sock.setblocking(False)
+
+
+def receive(receivers: list[Receiver], count: int) -> None:
+    """Takes what comes until there are so many."""
+    until = perf_counter() + SECONDS
+    while sum(each.count for each in receivers) < count:
+        if perf_counter() > until:
+            raise TimeoutError(f"{[each.count for each in receivers]} came")
+        ready, _, _ = select.select([each.sock for each in receivers], [], [], 1.0)
+        for each in receivers:
+            if each.sock in ready:
+                each.receive()
+
+
+def fill(broker: BrokerProcess, messages: int) -> None:
+    """Puts the messages into the stream."""
+    topics = pa.array([topic_of(number) for number in range(PUT)])
+    payloads = pa.array([payload_of(number) for number in range(PUT)], pa.binary())
+    rows = pa.record_batch({"topic": topics, "payload": payloads})
+    put(broker._url("grpc"), "sensors", rows, messages)
 
 
 def read_forever(port: int, qos: int, messages: int) -> None:
     """All of it, over and over; says so when it has begun."""
     said = False
     while True:
-        reader = Receiver(Address(("127.0.0.1", port)), "history", TOPICS, qos)
+        reader = Receiver(("127.0.0.1", port), "history", TOPICS, qos)
         if not said:
             receive([reader], 1)
             print("begun", flush=True)
@@ -88,7 +156,7 @@ def main() -> None:
     )
     env = {
         "VMQ_STREAMS__SENSORS__FILTERS": '["sensors/#"]',
-        "VMQ_STREAMS__SENSORS__PARTITIONS": str(MEMBERS),
+        "VMQ_STREAMS__SENSORS__PARTITIONS": str(PARTITIONS),
         "VMQ_STREAMS__SENSORS__KEY": "topic",
         "VMQ_LOG__LEVEL": "warning",
     }
