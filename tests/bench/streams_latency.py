@@ -23,20 +23,40 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
+from random import Random
 from statistics import median, quantiles
 
-from tests.bench.spark.__main__ import fill
 from tests.bench.tls_cpu import Client
 from tests.spark.support import executors_environment, stream_environment
-from tests.support.wire import publish_packet
+from tests.support.wire import PUBACK, Wire, publish_packet
 from vmq import is_compiled
 from vmq.testing.process import BrokerProcess
 
 BAR = 2.0
 LISTEN = ("tcp://127.0.0.1:0", "grpc://127.0.0.1:0")
 PARTITIONS = 4
+DEVICES = 100
 #: Seconds between two messages.
 PAUSE = 0.001
+
+
+def fill(broker: BrokerProcess, messages: int) -> None:
+    """Has many devices publish at QoS 1, each its next message once the one before it is acknowledged."""
+    random = Random(1)
+    with ExitStack() as stack:
+        wires = [
+            stack.enter_context(Wire.connected(broker.tcp, f"s-{at}")) for at in range(DEVICES)
+        ]
+        for number in range(messages // DEVICES):
+            for device, wire in enumerate(wires):
+                payload = b'{"seq": %d, "temp": %.2f, "ok": true}' % (
+                    number,
+                    random.uniform(10, 30),
+                )
+                topic = f"bulk/site-{device % 10}/sensor-{device:03}/data"
+                wire.send(publish_packet(topic, payload.ljust(100), qos=1, packet_id=1))
+            for wire in wires:
+                wire.expect(PUBACK)
 
 
 def burn_forever() -> None:
