@@ -74,17 +74,6 @@ def test_the_corpus_breaks_no_promise(name: str) -> None:
     run((CORPUS / name).read_bytes())
 
 
-def test_a_defect_of_the_core_is_a_violation() -> None:
-    def broken() -> float:
-        raise KeyError("planted")
-
-    def plant(house: House) -> None:
-        house.core.wall_clock = broken
-
-    with pytest.raises(Violation, match="internal error"):
-        run(SEEDS["connect"], plant)
-
-
 def test_a_queue_without_its_limit_is_a_violation() -> None:
     def plant(house: House) -> None:
         house.core.options.max_offline_messages = -1

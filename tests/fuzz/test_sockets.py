@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from tests.conftest import BrokerFactory
-from tests.fuzz.sockets import ENV, LISTEN, Attack, Campaign, Failed, campaign
+from tests.fuzz.sockets import ENV, LISTEN, Campaign, Failed, campaign
 from tests.support.streams import connect_tcp
 from tests.support.wire import connect_packet
 
@@ -22,11 +22,6 @@ def test_attacks_harm_nobody_but_the_attacker() -> None:
         for _ in range(ATTACKS):
             found.attack()
     assert found.pair.sent >= ATTACKS
-
-
-def test_an_attack_is_its_number() -> None:
-    assert Attack(7).pieces == Attack(7).pieces
-    assert len({b"".join(Attack(number).pieces) for number in range(100)}) == 100
 
 
 def test_a_broker_that_dies_is_reported_with_its_recipe(fresh_broker: BrokerFactory) -> None:

@@ -5,13 +5,6 @@ from pathlib import Path
 from tests.support.spreading import APPLICATIONS, LONGEST, PROGRAMS, next_of, scope_of
 
 ROOT = Path(__file__).parents[2]
-SCOPES = ["tests/vmq/a.py", "tests/cluster/b.py", "tests/crash/c.py", "tests/spark/"]
-
-
-def test_programs_come_before_the_rest_where_they_are_wanted() -> None:
-    assert next_of(SCOPES, programs=True) == "tests/crash/c.py"
-    assert next_of([SCOPES[0], SCOPES[3]], programs=True) == "tests/spark/"
-    assert next_of(SCOPES, programs=False) == "tests/vmq/a.py"
 
 
 def test_clusters_are_begun_first_and_sparks_applications_apart_from_its_session() -> None:
@@ -23,11 +16,6 @@ def test_clusters_are_begun_first_and_sparks_applications_apart_from_its_session
     session, first = "tests/spark/", "tests/cluster_processes/a.py"
     assert begun == [first, session, *APPLICATIONS, "tests/vmq/cli/a.py"]
     assert next_of(["tests/vmq/a.py", LONGEST[0]], programs=False) == LONGEST[0]
-
-
-def test_who_is_done_with_its_own_helps() -> None:
-    assert next_of(SCOPES[:2], programs=True) == "tests/vmq/a.py"
-    assert next_of(SCOPES[2:], programs=False) == "tests/crash/c.py"
 
 
 def test_a_file_stays_together_and_so_do_those_that_share_spark() -> None:
