@@ -18,7 +18,6 @@ import plyvel
 import pytest
 
 from tests.support.wire import ConnectionEnded, Wire
-from tests.vmq.cli.program import Finished, run
 from vmq.mqtt.message import Delivery, Message
 from vmq.store.opening import open_store, stored_retained, stored_sessions
 from vmq.store.store import Store, StoreError
@@ -199,18 +198,6 @@ def test_a_flipped_bit_is_never_served(whole: Made, pattern: str) -> None:
     assert refused >= 40
 
 
-@pytest.mark.parametrize("pattern", ("*.log", "*.ldb", "MANIFEST-*", "CURRENT"))
-def test_whatever_bit_flipped_a_repair_helps(whole: Made, pattern: str) -> None:
-    rng = random.Random(pattern)
-    size = whole.file(pattern).stat().st_size
-    for _ in range(15):
-        made = whole.copy(whole.data.parent / "damaged")
-        flip(made.file(pattern), rng.randrange(size), rng.randrange(8))
-        found = check_repaired(made)
-        if pattern in ("MANIFEST-*", "CURRENT"):
-            assert found == made.now
-
-
 def test_a_repair_loses_little_of_a_table(made: Made) -> None:
     """One block of 4 KiB; what the log holds is whole."""
     flip_payload(made, ("waiting", "dev-1", "152"), "*.ldb")
@@ -278,46 +265,7 @@ def test_zeros_behind_the_log_are_no_damage(made: Made, length: int) -> None:
 # Missing files
 
 
-@pytest.mark.parametrize("pattern", ("CURRENT", "MANIFEST-*"))
-def test_what_is_only_known_of_files_can_be_found_out_again(made: Made, pattern: str) -> None:
-    made.file(pattern).unlink()
-    with pytest.raises(StoreError, match="vmq store repair"):
-        read(made.data)
-    assert check_repaired(made) == made.now
-
-
-def test_without_its_table_a_store_keeps_what_is_in_the_log(made: Made) -> None:
-    made.file("*.ldb").unlink()
-    with pytest.raises(StoreError, match=r"its file 000005\.ldb is missing"):
-        read(made.data)
-    found = check_repaired(made)
-    # Sessions were in the table; without them their messages belong to nobody.
-    assert {key for key in made.now if key[0] == "retained" and int(key[1][11:]) > IN_TABLE} == set(
-        found
-    )
-
-
-def test_without_its_log_a_store_keeps_what_is_in_the_table(made: Made) -> None:
-    made.file("*.log").unlink()
-    with pytest.raises(StoreError, match="its log file is missing"):
-        read(made.data)
-    assert check_repaired(made) == made.history[0]
-
-
-def test_an_empty_table_is_refused_and_left_out(made: Made) -> None:
-    made.file("*.ldb").write_bytes(b"")
-    with pytest.raises(UNREADABLE):
-        read(made.data)
-    report = repair(made.data)
-    assert report.ok
-    assert any(each.startswith("lost of table") for each in report.notes), report.notes
-
-
 # The broker as its user sees it
-
-
-def run_store(command: str, data: Path) -> Finished:
-    return run("store", command, "--data-dir", str(data))
 
 
 def refusal(data: Path) -> str:
@@ -328,11 +276,6 @@ def refusal(data: Path) -> str:
     (line,) = caught.value.stderr.splitlines()
     assert line.startswith("vmq: error: ")
     return line
-
-
-def tear(made: Made) -> None:
-    with made.file("*.log").open("r+b") as file:
-        file.truncate(made.file("*.log").stat().st_size - 100)
 
 
 def remove(pattern: str) -> Callable[[Made], None]:
@@ -371,51 +314,6 @@ def test_a_damaged_store_is_refused_until_it_is_repaired(
             assert received.payload == found[key]
             wire.acknowledge(received)
         assert broker.terminate() == 0
-
-
-def test_the_command_line_checks_and_repairs(made: Made) -> None:
-    flip_payload(made, ("waiting", "dev-0", "303"), "*.log")
-    checked = run_store("check", made.data)
-    checked.tells(1, "the database cannot be opened: Corruption: checksum mismatch")
-    repaired = run_store("repair", made.data)
-    assert repaired.code == 0, repaired.err
-    assert str(made.data / "store.damaged-1").encode() in repaired.out
-    assert b"lost of 0" in repaired.out
-    checked = run_store("check", made.data)
-    assert (checked.code, checked.err) == (0, "")
-
-
-def test_a_torn_log_needs_no_repair(made: Made) -> None:
-    tear(made)
-    with BrokerProcess.start(data_dir=made.data) as broker, Wire.connect_tcp(broker.tcp) as wire:
-        wire.connect("dev-0", clean=False)
-        assert wire.expect_publish().payload == made.ever["waiting", "dev-0", "20"]
-    assert read(made.data).keys() <= made.ever.keys()
-
-
-def test_a_database_of_somebody_else_is_not_touched(tmp_path: Path) -> None:
-    with closing(plyvel.DB(str(tmp_path / "store"), create_if_missing=True)) as db:
-        db.put(b"theirs", b"1")
-    assert "another program's" in refusal(tmp_path)
-    for command in ("check", "repair"):
-        done = run_store(command, tmp_path)
-        assert (done.code, done.out) == (1, b"")
-        assert "another program's" in done.err
-    with closing(plyvel.DB(str(tmp_path / "store"))) as db:
-        assert list(db) == [(b"theirs", b"1")]
-
-
-def test_a_store_of_a_later_version_is_not_touched(made: Made) -> None:
-    with closing(plyvel.DB(str(made.folder))) as db:
-        db.put(b"v", b"vmq 9")
-        before = list(db)
-    assert "has format 'vmq 9'" in refusal(made.data)
-    for command in ("check", "repair"):
-        done = run_store(command, made.data)
-        assert (done.code, done.out) == (1, b"")
-        assert "has format 'vmq 9'" in done.err
-    with closing(plyvel.DB(str(made.folder))) as db:
-        assert list(db) == before
 
 
 def test_damage_within_a_queue_is_found_when_it_drains(made: Made) -> None:

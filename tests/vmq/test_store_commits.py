@@ -7,13 +7,8 @@ import pytest
 
 from tests.vmq.test_store_model import (
     commit,
-    delivery,
-    message,
-    number,
 )
 from vmq.store.store import Store
-
-SESSION = (1).to_bytes(8, "big")
 
 
 class FakeBatch:
@@ -76,35 +71,6 @@ def test_a_write_is_visible_before_during_and_after_its_commit() -> None:
     store.end_commit()
     assert store.get(b"k") == b"new"
     assert db.data[b"k"] == b"new"
-
-
-def test_a_deletion_hides_what_is_written_and_on_its_way() -> None:
-    store, db = fake_store()
-    db.data[b"k"] = b"old"
-    store.delete(b"k")
-    assert store.get(b"k") is None
-    store.begin_commit()
-    assert store.get(b"k") is None
-    store.put(b"k", b"again")
-    assert store.get(b"k") == b"again"
-    store.delete(b"k")
-    assert store.get(b"k") is None
-    store.write()
-    store.end_commit()
-    assert b"k" not in db.data
-    assert store.get(b"k") is None
-
-
-def test_the_gathering_commit_hides_the_one_on_its_way() -> None:
-    store, db = fake_store()
-    store.put(b"k", b"1")
-    store.begin_commit()
-    store.put(b"k", b"2")
-    assert store.get(b"k") == b"2"
-    store.write()
-    store.end_commit()
-    assert db.data == {b"k": b"1"}
-    assert store.get(b"k") == b"2"
 
 
 # Group commit
@@ -187,23 +153,3 @@ def test_a_failed_commit_joins_the_next_one() -> None:
     assert db.data == {}
     assert commit(store) == first + 1
     assert db.data == wanted
-
-
-def test_counts_survive_a_failed_commit() -> None:
-    store, db = fake_store()
-    db.failures = 1
-    shared = message(share=True)
-    entries = [delivery(shared, seq) for seq in (1, 2, 3)]
-    for each in entries:
-        store.put_waiting(SESSION, each)
-    store.begin_commit()
-    with pytest.raises(plyvel.IOError):
-        store.write()
-    store.retry_commit()
-    store.remove_waiting(SESSION, entries[0])
-    commit(store)
-    assert db.data[b"c" + number(1)] == (2).to_bytes(4, "big")
-    store.remove_waiting(SESSION, entries[1])
-    store.remove_waiting(SESSION, entries[2])
-    commit(store)
-    assert db.data == {b"b": bytes(8)}, "no bytes of messages are left"

@@ -151,16 +151,6 @@ async def test_one_pass_is_one_commit(durability: str) -> None:
     assert [sorted(changes) for _, changes in stage.db.writes] == [[b"0", b"1", b"2"]]
 
 
-@pytest.mark.parametrize(
-    ("durability", "sync"), (("memory", False), ("os", False), ("fsync", True))
-)
-async def test_only_fsync_asks_the_disk(durability: str, sync: bool) -> None:
-    stage = Stage(durability)
-    stage.store.put(b"1", b"")
-    await stage.committer.finish_all()
-    assert [each for each, _ in stage.db.writes] == [sync]
-
-
 async def test_only_fsync_leaves_the_loop_to_others() -> None:
     for durability, in_loop in (("os", True), ("fsync", False)):
         stage = Stage(durability)

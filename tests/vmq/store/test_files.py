@@ -164,12 +164,6 @@ def test_the_manifest_of_an_empty_database_is_not_believed(folder: Path, tmp_pat
         check_whole(folder)
 
 
-def test_a_torn_log_is_no_flaw(folder: Path) -> None:
-    log = folder / f"{read_version(folder).log:06}.log"
-    os.truncate(log, log.stat().st_size // 2)
-    check_whole(folder)
-
-
 # Records of a log
 
 

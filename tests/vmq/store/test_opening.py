@@ -1,10 +1,6 @@
 """Opening a store: what is refused, what a broker reads at its start, queues across restarts."""
 
-import json
-import os
 import random
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -42,28 +38,6 @@ def path(tmp_path: Path) -> Path:
 def test_a_store_is_made_where_there_is_none(path: Path) -> None:
     with closing(start(path).db) as db:
         assert list(db) == [(b"v", FORMAT)]
-
-
-def test_a_store_is_opened_again(path: Path) -> None:
-    with closing(start(path).db) as db:
-        db.put(b"r" + b"topic", b"\1payload")
-    store = start(path)
-    assert [each.payload for _, each in stored_retained(store)] == [b"payload"]
-    store.db.close()
-
-
-def test_a_store_in_use_is_refused(path: Path) -> None:
-    program = "import plyvel, sys; db = plyvel.DB(sys.argv[1]); print(flush=True); sys.stdin.read()"
-    start(path).db.close()
-    with subprocess.Popen(
-        [sys.executable, "-c", program, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as other:
-        assert other.stdout is not None
-        other.stdout.readline()
-        with pytest.raises(StoreError, match="in use by another process"):
-            start(path)
-        other.communicate()
-    start(path).db.close()
 
 
 def test_a_store_in_use_by_this_process_is_refused(path: Path) -> None:
@@ -106,14 +80,6 @@ def filled(path: Path) -> Path:
     return path
 
 
-def test_a_missing_log_is_refused(path: Path) -> None:
-    """LevelDB does not notice, and would start without the latest writes."""
-    (log,) = filled(path).glob("*.log")
-    log.unlink()
-    with pytest.raises(StoreDamagedError, match="its log file is missing"):
-        start(path)
-
-
 def test_a_missing_current_is_refused(path: Path) -> None:
     """LevelDB would start anew, and delete the tables."""
     tables = set(filled(path).glob("*.ldb"))
@@ -122,14 +88,6 @@ def test_a_missing_current_is_refused(path: Path) -> None:
         with pytest.raises(StoreDamagedError, match="its file CURRENT is missing"):
             start(path)
     assert set(path.glob("*.ldb")) == tables != set()
-
-
-@pytest.mark.parametrize("pattern", ("MANIFEST-*", "*.ldb"))
-def test_any_other_missing_file_is_refused(path: Path, pattern: str) -> None:
-    for each in filled(path).glob(pattern):
-        each.unlink()
-    with pytest.raises(StoreDamagedError, match="vmq store repair"):
-        start(path)
 
 
 @pytest.mark.parametrize("name", ("LOCK", "LOG", "LOG.old"))
@@ -161,17 +119,6 @@ def test_an_interrupted_repair_is_no_new_store(path: Path) -> None:
     with pytest.raises(StoreError, match="was interrupted: run 'vmq store repair' again"):
         start(path)
     assert not path.exists()
-
-
-def test_a_refusal_reads_like_a_sentence(path: Path) -> None:
-    (filled(path) / "CURRENT").unlink()
-    with pytest.raises(StoreDamagedError) as caught:
-        start(path)
-    assert caught.value.reason == "its file CURRENT is missing"
-    assert str(caught.value) == (
-        f"the store in {path} is damaged (its file CURRENT is missing); "
-        f"look at it with 'vmq store check', mend it with 'vmq store repair'"
-    )
 
 
 def test_text_of_errors_in_bytes() -> None:
@@ -345,58 +292,6 @@ def test_only_the_ends_of_queues_are_read(path: Path) -> None:
     assert [(each.first, each.last, each.last_order) for each in found] == [(1, 1000, 0)] * 5
     # Of each: session, subscription, first and last, and the ends of two lines; a few for the highest number.
     assert counting.read <= 5 * 6 + 6
-
-
-#: Opens a store in a process of its own; prints by how many KiB its largest size grew, and how many
-#: messages it found and drained.
-MEASURE = """
-import json, sys
-from pathlib import Path
-from tests.vmq.support import acknowledge_all
-from tests.vmq.test_stored_queue import Line, start
-from vmq.store.opening import stored_sessions
-
-def peak():
-    for line in open("/proc/self/status"):
-        if line.startswith("VmHWM"):
-            return int(line.split()[1])
-
-before = peak()
-store = start(Path(sys.argv[1]))
-found = stored_sessions(store)
-opened = peak()
-line = Line(store, found[0])
-line.go_online()
-drained = len(line.take())
-while drained < 30_000:
-    acknowledge_all(line.queue)
-    line.settle()
-    drained += len(line.take())
-waiting = sum(each.last - each.first + 1 for each in found)
-print(json.dumps([waiting, drained, opened - before, peak() - before]))
-store.db.close()
-"""
-
-
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads sizes from /proc")
-def test_a_million_queued_messages_take_bounded_memory(tmp_path: Path) -> None:
-    put_many(tmp_path, 4, 250_000)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(
-        [sys.executable, "-c", MEASURE, str(tmp_path)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert done.returncode == 0, done.stderr
-    waiting, drained, opened, all_of_it = json.loads(done.stdout)
-    assert waiting == 1_000_000
-    assert drained >= 30_000
-    # The largest log that LevelDB leaves becomes a table at the start: 16 MiB, and its copy.
-    assert opened <= 60 * 1024
-    assert all_of_it <= 80 * 1024
 
 
 # A store of version 1

@@ -119,14 +119,6 @@ def test_a_sound_store_is_counted(data: Path) -> None:
     assert counts(report) == WHOLE
 
 
-def test_a_check_changes_no_record(data: Path) -> None:
-    before = contents(data)
-    change(data, (b"q" + number(77) + number(1), b"\1\0\0\0\1tx"), (b"zzz", b""))
-    damaged = contents(data)
-    assert not check(data).ok
-    assert contents(data) == damaged != before
-
-
 def test_the_folder_of_the_store_does_as_well(data: Path) -> None:
     assert counts(check(data / "store")) == WHOLE
 
