@@ -158,25 +158,6 @@ def test_mqtt_6_0_0_4_subprotocol_returned(peers: Peers, protocols: tuple[str, .
 # --- what RFC 6455 asks of the same listener
 
 
-def test_expected_ping_is_answered(peers: Peers, opened: OpenWebSocket) -> None:
-    """A WebSocket ping is answered by a pong with its payload, before and after CONNECT."""
-    wire, stream = opened()
-    stream.send_frame(PING, b"early")
-    wire.connect(peers.id())
-    stream.send_frame(PING, b"late")
-    wire.expect_nothing()
-    wire.expect_nothing()  # the pong of a pass comes at its end, behind the PINGRESP
-    assert stream.pongs == [b"early", b"late"]
-
-
-def test_expected_unmasked_frame(peers: Peers, opened: OpenWebSocket) -> None:
-    """An unmasked frame from a client ends the connection."""
-    wire, stream = opened()
-    wire.connect(peers.id())
-    stream.send_frame(BINARY, mqtt.PINGREQ_BYTES, masked=False)
-    wire.expect_closed()
-
-
 def test_expected_close_frame_is_no_disconnect(
     peers: Peers, opened: OpenWebSocket, watcher: mqtt.Wire
 ) -> None:

@@ -6,7 +6,6 @@ test_expected_restart.py.
 """
 
 from collections.abc import Callable
-from time import monotonic
 
 import pytest
 
@@ -44,65 +43,6 @@ def test_expected_longest_length_encoding(peers: Peers) -> None:
     wire.expect(mqtt.SUBACK)
     wire.send(b"\x30", bytes([0x80 | len(topic) + 1, 0x80, 0x00]), topic, b"x")
     wire.expect_publish(payload=b"x")
-
-
-def test_expected_fifth_length_byte(peers: Peers) -> None:
-    """A fourth length byte that announces a fifth is malformed: closed, without waiting."""
-    for first in (0x30, 0xC0, 0x82):
-        peers.closes(bytes([first]) + b"\x80\x80\x80\x80")
-    peers.refuses(b"\x10\xff\xff\xff\xff")
-
-
-def test_expected_packet_over_the_limit(
-    fresh_broker: BrokerFactory, peers_at: Callable[[BrokerProcess], Peers]
-) -> None:
-    """A packet larger than max_packet_size is closed at its header, one just below passes."""
-    peers = peers_at(fresh_broker(env={"VMQ_SESSION__MAX_PACKET_SIZE": "1000"}))
-    peers.closes(b"\x30\xff\xff\xff\x7f")
-    peers.closes(b"\x30\xe9\x07")
-    topic = peers.topic("a")
-    wire = peers.subscriber((topic, 0))
-    payload = bytes(990 - len(mqtt.encode_text(topic)))
-    wire.send(mqtt.publish_packet(topic, payload))
-    wire.expect_publish(topic, payload)
-
-
-def test_expected_connect_over_the_limit(fresh_broker: BrokerFactory) -> None:
-    """A CONNECT larger than max_connect_size (16 KiB) is closed at its header, one just below passes."""
-    broker = fresh_broker()
-    with mqtt.Wire.connect_tcp(broker.tcp) as wire:
-        wire.ended_by(b"\x10\x81\x80\x01")
-    broker.wait_log(r"CONNECT of 16389 bytes is above session\.max_connect_size = 16384")
-    with mqtt.Wire.connect_tcp(broker.tcp) as wire:
-        wire.send(mqtt.connect_packet("c", username="u", password=b"p" * 16_000))
-        assert wire.recv_packet().return_code == 0
-
-
-def test_expected_subscribe_over_the_limit(
-    fresh_broker: BrokerFactory, peers_at: Callable[[BrokerProcess], Peers]
-) -> None:
-    """A packet other than PUBLISH larger than max_control_packet_size (256 KiB) is closed at its header."""
-    broker = fresh_broker()
-    wire = peers_at(broker).raw()
-    wire.ask(mqtt.connect_packet("c"), mqtt.CONNACK)
-    wire.ended_by(b"\x82\x80\x80\x10")
-    broker.wait_log(r"SUBSCRIBE of 262148 bytes is above session\.max_control_packet_size = 262144")
-
-
-def test_expected_byte_by_byte(peers: Peers, topic: str) -> None:
-    """A client whose bytes come one by one is served like any other."""
-    wire = peers.raw()
-    data = mqtt.connect_packet(peers.id()) + mqtt.subscribe_packet(1, (topic, 1))
-    data += mqtt.publish_packet(topic, bytes(200), qos=1, packet_id=2) + mqtt.PINGREQ_BYTES
-    for position in range(len(data)):
-        wire.send(data[position : position + 1])
-    wire.expect(mqtt.CONNACK)
-    wire.expect(mqtt.SUBACK)
-    found = [wire.recv_packet() for _ in range(3)]
-    assert sorted(got.first for got in found) == [0x32, 0x40, 0xD0]
-    for byte in mqtt.DISCONNECT_BYTES:
-        wire.send(bytes([byte]))
-    wire.expect_closed()
 
 
 def test_expected_many_packets_in_a_segment(peers: Peers, topic: str, watcher: mqtt.Wire) -> None:
@@ -229,45 +169,6 @@ def test_expected_mqtt_5_connect(peers: Peers) -> None:
     peers.answers(mqtt.packet(0x10, body), b"\x20\x02\x00\x01")
 
 
-def test_expected_connect_in_time(
-    fresh_broker: BrokerFactory, peers_at: Callable[[BrokerProcess], Peers]
-) -> None:
-    """Who does not send CONNECT within mqtt_connect_timeout is cut off; bytes do not help."""
-    peers = peers_at(fresh_broker(env={"VMQ_SESSION__MQTT_CONNECT_TIMEOUT": "0.4"}))
-    accepted = peers.client(keep_alive=0)
-    started = monotonic()
-    silent, halting = peers.raw(), peers.raw()
-    halting.send(mqtt.connect_packet(peers.id())[:10])
-    silent.expect_closed()
-    halting.expect_closed()
-    assert monotonic() - started >= 0.4
-    accepted.expect_nothing()
-
-
-def test_expected_any_packet_is_a_sign_of_life(peers: Peers) -> None:
-    """Any packet puts off the end of the keep alive, not only PINGREQ."""
-    # Each kind goes on for as long as it takes the broker to end who came later and is silent.
-    signs = (mqtt.publish_packet(peers.topic("a"), b"x"), b"\x40\x02\x00\x01", mqtt.PINGREQ_BYTES)
-    wires = [peers.client(keep_alive=1) for _ in signs]
-    silent = peers.client(keep_alive=1)
-    deadline = monotonic() + mqtt.TIMEOUT
-    rounds, is_over = 0, False
-    while not is_over:
-        assert monotonic() < deadline, "the silent one stays"
-        rounds += 1
-        for wire, sign in zip(wires, signs, strict=True):
-            wire.send(sign)
-        try:
-            silent.expect_closed(timeout=0.1)
-            is_over = True
-        except TimeoutError:
-            pass
-    for _ in range(rounds):
-        wires[-1].expect(mqtt.PINGRESP_BYTES)
-    for wire in wires:
-        wire.expect_nothing()
-
-
 def test_expected_keep_alive_zero(peers: Peers) -> None:
     """Keep alive 0 turns the watch off: silence as long as another's limit does no harm."""
     watched = peers.client(keep_alive=1)
@@ -356,18 +257,3 @@ def test_expected_window_is_kept(
 
 
 # --- violations are logged
-
-
-def test_expected_violation_in_the_log(peers: Peers) -> None:
-    """A protocol violation is one line of the log, with the client and the statement's number."""
-    wire = peers.client("bad")
-    wire.ended_by(b"\x36\x05\x00\x01a\x00\x01")
-    peers.broker.wait_log(rf"client={peers.id('bad')}\b.*\[MQTT-3\.3\.1-4\]")
-
-
-def test_expected_violation_before_connect_in_the_log(peers: Peers) -> None:
-    """Where no client id is known yet the line names the peer's address."""
-    wire = peers.raw()
-    host, port = wire.stream.address()
-    wire.ended_by(mqtt.PINGREQ_BYTES)
-    peers.broker.wait_log(rf"{host}:{port}\b.*\[MQTT-3\.1\.0-1\]")

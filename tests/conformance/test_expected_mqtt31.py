@@ -77,13 +77,6 @@ def test_expected_31_dup_of_requests(peers: Peers, topic: str) -> None:
     wire.expect_nothing()
 
 
-@pytest.mark.parametrize("first", range(0x11, 0x20))
-def test_expected_31_low_bits_of_connect(peers: Peers, first: int) -> None:
-    """MQTT 3.1 does not use DUP, QoS and RETAIN of a CONNECT: they are ignored."""
-    wire = peers.raw()
-    wire.ask(bytes([first]) + old_connect(peers.id())[1:], b"\x20\x02\x00\x00")
-
-
 @pytest.mark.parametrize("flags", [0x03, 0x0A, 0x12, 0x1A, 0x22, 0x3B])
 def test_expected_31_connect_flags(peers: Peers, flags: int) -> None:
     """MQTT 3.1 disregards the reserved connect flag, and QoS and RETAIN of a will that is not there."""
