@@ -120,16 +120,6 @@ def test_pages_that_are_listed_come_in_and_a_reload_changes_that(
     assert upgrade(broker.ws, Origin=app)[0] == 403
 
 
-def test_a_page_whose_user_types_a_password_comes_in(
-    start: ListenerFactory,
-    tmp_path: Path,
-) -> None:
-    broker = guarded(start, tmp_path)
-    assert connack(broker.ws, EVIL, "bob") == ACCEPTED
-    assert connack(broker.ws, EVIL) == NOT_AUTHORISED
-    broker.wait_log(f"Origin '{EVIL}' is not in listeners.ws.allowed_origins, and brings no cred")
-
-
 def test_the_check_follows_the_plugin_that_knows_clients(
     start: ListenerFactory,
     tmp_path: Path,
@@ -147,15 +137,6 @@ def test_the_check_follows_the_plugin_that_knows_clients(
         assert early.recv() == NOT_AUTHORISED
         assert here("plugin", "enable", "vmq_passwd", *folder).code == 0
     assert connack(broker.ws, EVIL, "bob") == ACCEPTED
-
-
-def test_pages_are_listed_for_those_who_type_passwords_too(
-    start: ListenerFactory,
-    tmp_path: Path,
-) -> None:
-    broker = guarded(start, tmp_path, allowed_origins=["https://app.example"])
-    assert upgrade(broker.ws, Origin=EVIL)[0] == 403
-    assert connack(broker.ws, "https://app.example", "bob") == ACCEPTED
 
 
 def test_a_certificate_is_nothing_that_a_user_types(
@@ -185,14 +166,3 @@ def test_a_certificate_is_nothing_that_a_user_types(
     with pytest.raises(Exception, match="403"):
         ask(EVIL)
     broker.wait_log(f"Origin '{EVIL}' is not in listeners.wss.allowed_origins")
-
-
-def test_who_forwards_for_a_client_answers_for_the_host_and_not_for_the_page(
-    start: ListenerFactory,
-) -> None:
-    """An address that a proxy names is nobody's identity."""
-    broker = start({"ws": {**WS, "xff_enabled": True}})
-    proxy = {"X_Forwarded_For": "192.0.2.1", "Host": "app.example"}
-    assert upgrade(broker.ws, Origin="https://app.example", **proxy)[0] == 101
-    assert upgrade(broker.ws, Origin=EVIL, **proxy)[0] == 403
-    assert upgrade(broker.ws, Origin="https://app.example", Host="app.example")[0] == 421

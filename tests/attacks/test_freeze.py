@@ -10,7 +10,7 @@ import ssl
 import threading
 import urllib.request
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -117,51 +117,6 @@ def test_a_flood_of_tiny_packets_freezes_nobody(
         assert not ended.is_set()
 
 
-def test_a_subscribe_of_one_filter_many_times_is_one_subscription(
-    fresh_broker: BrokerFactory, stack: ExitStack
-) -> None:
-    """40 KB with # in them 10,000 times, over as many retained messages: 100 million visits, were each done."""
-    broker = fresh_broker()
-    count = size(2_000, 10_000)
-    source = client(stack, broker, "source")
-    source.send(*(mqtt.publish_packet(f"r/{each}", b"x", retain=True) for each in range(count)))
-    source.ping()
-    reader, other = client(stack, broker, "reader"), client(stack, broker, "other")
-    reader.send(mqtt.subscribe_packet(1, *[("#", 0)] * count), mqtt.PINGREQ_BYTES)
-    other.ping()
-    assert len(reader.expect(mqtt.SUBACK).codes) == count
-    found = 0
-    while reader.recv_packet().type == mqtt.PUBLISH:
-        found += 1
-    # The rest comes behind the PINGRESP: the socket takes them step by step.
-    while found < count:
-        reader.expect(mqtt.PUBLISH)
-        found += 1
-    reader.expect_nothing()
-
-
-def test_long_requests_and_the_end_of_their_client_freeze_nobody(
-    fresh_broker: BrokerFactory, stack: ExitStack
-) -> None:
-    broker = fresh_broker(LISTEN)
-    count = size(5_000, 100_000)
-    filters = [f"{each}/+" for each in range(count)]
-    batches = [filters[start : start + 10_000] for start in range(0, count, 10_000)]
-    many, other = client(stack, broker, "many"), client(stack, broker, "other")
-    for number, batch in enumerate(batches, 1):
-        many.send(mqtt.subscribe_packet(number, *((each, 0) for each in batch)))
-        other.ping()
-        assert len(many.expect(mqtt.SUBACK).codes) == len(batch)
-    many.send(mqtt.unsubscribe_packet(100, *batches[0][:4000]))
-    other.ping()
-    many.expect(mqtt.UNSUBACK)
-    assert figure(broker, "router_subscriptions") == count - 4000
-    many.close()
-    other.ping()
-    while figure(broker, "router_subscriptions"):
-        other.ping()
-
-
 def test_replayed_client_hellos_wait_for_each_other_and_hold_up_nobody_else(
     fresh_broker: BrokerFactory, stack: ExitStack, tmp_path: Path
 ) -> None:
@@ -199,23 +154,3 @@ def client_hello(authority: Authority) -> bytes:
     with pytest.raises(ssl.SSLWantReadError):
         tls.do_handshake()
     return outgoing.read()
-
-
-def test_a_packet_that_drips_does_not_outlive_its_keep_alive(
-    fresh_broker: BrokerFactory, stack: ExitStack
-) -> None:
-    broker = fresh_broker()
-    stream = mqtt.TcpStream(broker.tcp)
-    wire = stack.enter_context(mqtt.Wire(stream))
-    wire.send(mqtt.connect_packet("drip", keep_alive=1))
-    wire.recv_packet()
-    stream.sendall(mqtt.publish_packet("t", b"x" * 500)[:5])
-    stream.socket.settimeout(0.1)
-    with suppress(ConnectionError):  # it may be closed while a byte is on its way
-        for _ in range(400):
-            try:
-                assert not stream.socket.recv(1)
-                break
-            except TimeoutError:
-                stream.socket.send(b"x")
-    broker.wait_log("closed client=drip .*keep alive expired")

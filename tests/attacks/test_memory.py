@@ -203,22 +203,3 @@ def test_what_budgets_count_is_what_memory_grows_by(
         subscribe_to(wire, [each + "/s" for each in topics])
         grown, counted = memory(broker) - before, gauge(broker, "router_memory")
         assert grown / 3 < counted < 2 * grown, (grown, counted)
-
-
-def test_ids_that_are_never_released_take_a_bit_each(fresh_broker: BrokerFactory) -> None:
-    """65,535 of QoS 2 took 5 MB a client."""
-    broker = fresh_broker()
-    wait_until_read(broker)
-    count = size(3, 20)
-    with ExitStack() as stack:
-        before = memory(broker)
-        for number in range(count):
-            wire = stack.enter_context(mqtt.Wire.connected(broker.tcp, f"c{number}"))
-            for start in range(1, 65_536, 4_096):
-                ids = range(start, min(start + 4_096, 65_536))
-                wire.send(*(mqtt.publish_packet("t", b"", qos=2, packet_id=each) for each in ids))
-                wire.send(mqtt.PINGREQ_BYTES)
-                packets = 0
-                while packets <= len(ids):
-                    packets += len(wire.recv_packets())
-        assert memory(broker) - before < count * 256 * KIB + 3 * MIB

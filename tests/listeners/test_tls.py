@@ -190,21 +190,6 @@ def test_a_client_certificate_is_demanded_and_names_the_user(
         wire.connect("a")
 
 
-def test_a_revoked_client_is_refused_from_the_next_reload_on(
-    start: ListenerFactory, authority: Authority, server: IssuedCertificate
-) -> None:
-    kept, lost = authority.issue("kept"), authority.issue("lost")
-    options = tls(
-        server, cafile=authority.cafile, crlfile=authority.crlfile, require_certificate=True
-    )
-    authority.revoke(lost)
-    broker = start({"tls": options})
-    refused_handshake(broker.urls[0], authority.client_context(lost))
-    broker.wait_log("refused listener=tls .*certificate refused: certificate revoked")
-    with tls_wire(broker.urls[0], authority.client_context(kept)) as wire:
-        wire.connect()
-
-
 def test_the_name_that_a_client_asks_for_chooses_the_certificate(
     start: ListenerFactory, authority: Authority, server: IssuedCertificate
 ) -> None:
@@ -242,66 +227,6 @@ def test_plain_bytes_at_a_tls_listener_are_refused_with_one_line(
         broker.wait_log(f"refused listener=tls peer=127.0.0.1:{port} .*TLS handshake failed")
         assert len(lines_of(broker, "refused")) == before + 1
     assert broker.is_running()
-
-
-def test_a_handshake_has_its_time_and_no_more(
-    start: ListenerFactory, server: IssuedCertificate
-) -> None:
-    options = {
-        "tls": tls(server, tls_handshake_timeout=0.2),
-        "wss": tls(server, "wss", tls_handshake_timeout=0.2),
-    }
-    broker = start(options)
-    for url in broker.urls:
-        silent, slow = connect_tcp(url), connect_tcp(url)
-        with silent, slow:
-            slow.sendall(b"\x16\x03\x01")  # the beginning of a ClientHello
-            for sock in (silent, slow):
-                with contextlib.suppress(ConnectionError):
-                    assert sock.recv(1) == b""
-    late = "no TLS handshake within tls_handshake_timeout"
-    broker.wait_count(4, late)
-    assert len(lines_of(broker, late)) == 4
-
-
-def test_after_the_handshake_connect_has_its_own_time(
-    start: ListenerFactory, authority: Authority, server: IssuedCertificate
-) -> None:
-    broker = start({"tls": tls(server)}, rest="[session]\nmqtt_connect_timeout = 0.2")
-    with tls_wire(broker.urls[0], authority.client_context()) as wire:
-        wire.expect_closed()
-    broker.wait_log("closed .*no CONNECT within mqtt_connect_timeout")
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (
-            {"certfile": "/nowhere.pem"},
-            r'listeners\.tls\.certfile = "/nowhere\.pem": /nowhere\.pem: No such file',
-        ),
-        (
-            {"keyfile": "OTHER"},
-            r"listeners\.tls\.keyfile.*other\.key: this key does not belong to the certificate in /.*localhost\.pem",
-        ),
-        ({"ciphers": "NONE-SUCH"}, r"ciphers = .NONE-SUCH.*No cipher can be selected"),
-        (
-            {"sni": {"a": {"certfile": "/b.pem", "keyfile": "/b.key"}}},
-            r"listeners\.tls\.sni\.a\.certfile: /b\.pem: No such file",
-        ),
-    ],
-)
-def test_a_start_is_refused_when_a_file_cannot_be_used(
-    start: ListenerFactory,
-    authority: Authority,
-    server: IssuedCertificate,
-    change: dict[str, object],
-    said: str,
-) -> None:
-    other = str(authority.issue("other").keyfile)
-    options = {key: other if value == "OTHER" else value for key, value in change.items()}
-    with pytest.raises(BrokerStartError, match=said):
-        start({"tls": tls(server) | options})
 
 
 def test_an_encrypted_key_needs_its_password(start: ListenerFactory, authority: Authority) -> None:

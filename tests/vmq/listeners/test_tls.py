@@ -150,12 +150,6 @@ def pair(contexts: Contexts) -> Pair:
     return made
 
 
-def test_bytes_come_byte_by_byte(pair: Pair) -> None:
-    for byte in pair.sent(b"first") + pair.sent(b"second"):
-        pair.layer.data_received(bytes((byte,)))
-    assert pair.above.received == [b"first", b"second"]
-
-
 @given(
     sizes=st.lists(st.integers(1, 300), min_size=1, max_size=8),
     cuts=st.lists(st.integers(1, 400), max_size=40),

@@ -6,10 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from websockets.client import ClientProtocol
-from websockets.exceptions import NegotiationError
 from websockets.frames import Close, Frame, Opcode
 from websockets.http11 import Response
-from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 from websockets.uri import parse_uri
 
@@ -30,7 +28,6 @@ from vmq.listeners.websocket import (
     FRAME_SIZE,
     FRAMES_A_PASS,
     WebSocket,
-    choose_subprotocol,
 )
 from vmq.protocol.connection import Connection
 from vmq.protocol.listener_context import ListenerContext
@@ -114,28 +111,6 @@ def client(house: House) -> WebClient:
 
 
 # --- the upgrade
-
-
-@pytest.mark.parametrize(
-    ("offers", "chosen"),
-    (
-        (("mqtt",), "mqtt"),
-        (("mqttv3.1",), "mqttv3.1"),
-        (("mqttv3.1", "mqtt"), "mqtt"),
-        (("chat", "mqtt"), "mqtt"),
-    ),
-)
-def test_an_mqtt_subprotocol_is_chosen(house: House, offers: tuple[str, ...], chosen: str) -> None:
-    client = WebClient(house, offers=offers)
-    assert client.status == HTTPStatus.SWITCHING_PROTOCOLS
-    assert client.protocol.subprotocol == chosen
-
-
-def test_choosing_a_subprotocol() -> None:
-    protocol = ServerProtocol()
-    assert choose_subprotocol(protocol, [Subprotocol("mqtt")]) == "mqtt"
-    with pytest.raises(NegotiationError):
-        choose_subprotocol(protocol, [])
 
 
 @pytest.mark.parametrize("url", ("ws://broker/", "ws://broker/other", "ws://broker/mqtt/"))
