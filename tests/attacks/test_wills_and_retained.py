@@ -71,18 +71,6 @@ def test_a_deleted_user_s_will_is_not_published(guarded: Guarded, ends: str) -> 
     expect_no_will(bob)
 
 
-def test_the_will_of_who_is_left_is_published(guarded: Guarded) -> None:
-    guarded.start(ALL)
-    bob = reader(guarded)
-    alice = guarded.connect("alice", "pump", will=Will("wills/alice", b"gone", qos=1))
-    guarded.reload(users=("alice", "bob"), acl=ALL + "# as it was\n")
-    alice.close()
-    bob.expect_publish("wills/alice", b"gone", qos=1)
-
-
-OFF = "[auth]\ncheck_retain_source = false\n"
-
-
 def keep(guarded: Guarded, count: int) -> None:
     """Alice and Carol retain so many messages each."""
     for user in ("alice", "carol"):
@@ -125,13 +113,6 @@ def test_a_retained_message_goes_to_nobody_once_its_source_may_not_publish_it(
     assert kept_of(guarded, count) == {"carol"}
     guarded.reload(acl=ALL)
     assert kept_of(guarded, count) == {"alice", "carol"}
-
-
-def test_the_source_is_not_asked_about_where_the_option_is_off(guarded: Guarded) -> None:
-    guarded.start(ALL, OFF)
-    keep(guarded, 3)
-    guarded.reload(acl=NOTHING)
-    assert kept_of(guarded, 3) == {"alice", "carol"}
 
 
 def test_a_retained_will_has_a_source(guarded: Guarded) -> None:

@@ -97,21 +97,6 @@ def test_the_will_is_authorised_at_connect(house: House) -> None:
     assert calls == [("auth_on_publish", "u", "c", 1, "will", b"x", True)]
 
 
-def test_a_forbidden_will_refuses_the_connect(house: House) -> None:
-    listen(house, "auth_on_publish", answers={"auth_on_publish": refuse})
-    client = Client(house)
-    client.ask(mqtt.connect_packet("c", will=mqtt.Will("will", b"x")), b"\x20\x02\x00\x05")
-    assert client.is_closed()
-
-
-@pytest.mark.parametrize("hook", ("auth_on_register", "auth_on_publish"))
-def test_a_connect_that_nobody_could_judge_is_told_to_come_again(hook: str, house: House) -> None:
-    listen(house, hook, answers={hook: unavailable})
-    client = Client(house, anonymous=hook != "auth_on_register")
-    client.ask(mqtt.connect_packet("c", will=mqtt.Will("will", b"x")), b"\x20\x02\x00\x03")
-    assert client.is_closed()
-
-
 # --- PUBLISH
 
 
@@ -129,13 +114,6 @@ def test_auth_on_publish_comes_before_routing_and_on_publish_after(
         ("on_deliver", None, "s", qos, "t", b"x", False),
         ("on_publish", "u", "p", qos, "t", b"x", retain),
     ]
-
-
-def test_each_message_of_a_burst_is_seen(house: House) -> None:
-    publisher = house.client("p")
-    calls = listen(house, "on_publish")
-    publisher.send(*(mqtt.publish_packet("t", b"%d" % number) for number in range(5)))
-    assert [call[5] for call in calls] == [b"0", b"1", b"2", b"3", b"4"]
 
 
 @pytest.mark.parametrize("qos", (0, 1, 2))
@@ -361,20 +339,6 @@ def test_on_acked_tells_of_the_message_as_it_was_queued(durable: House) -> None:
     assert received.payload == b"y"
     client.send(mqtt.puback_packet(received.packet_id))
     assert calls[-1] == ("on_acked", None, "c", 1, "t", b"x", False)
-
-
-def test_what_on_acked_raises_harms_nobody(house: House, client: Client) -> None:
-    client.subscribe(("t", 1))
-
-    def fail(*_arguments: object) -> None:
-        raise ValueError("broken")
-
-    house.core.hooks.on_acked = fail
-    house.publish("t", b"x", 1)
-    (received,) = client.take()
-    client.send(mqtt.puback_packet(received.packet_id))
-    client.ping()
-    assert client.queue.inflight_bytes == 0
 
 
 def test_on_subscribe_comes_before_the_retained_messages(house: House) -> None:

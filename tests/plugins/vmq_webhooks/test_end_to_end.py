@@ -108,14 +108,6 @@ async def test_a_kept_verdict_is_not_asked_for_again(tmp_path: Path, server: Hoo
         assert server.count("auth_on_publish") == 4
 
 
-async def test_with_payload_each_publish_is_asked_about(tmp_path: Path, server: Hooks) -> None:
-    server.headers["cache-control"] = "max-age=600"
-    async with broker_asking(tmp_path, server, AUTH) as running, client(running) as publisher:
-        for _ in range(3):
-            await publisher.publish("a", b"", qos=1)
-        assert server.count("auth_on_publish") == 3
-
-
 async def test_information_comes_in_order_and_nobody_waits_for_it(
     tmp_path: Path, server: Hooks
 ) -> None:

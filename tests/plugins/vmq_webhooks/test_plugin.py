@@ -335,25 +335,6 @@ async def test_an_endpoint_that_fails_is_left_alone_and_the_others_go_on(
         await plugin.stop()
 
 
-async def test_after_a_while_it_is_tried_once(tmp_path: Path, server: Hooks) -> None:
-    clock = 0.0
-    server.answers["auth_on_register"] = {"result": "rubbish"}
-    section = config({"url": server.url, "breaker_failures": 1, "breaker_seconds": 30})
-    async with started(tmp_path, section) as plugin:
-        (endpoint,) = plugin._endpoints["auth_on_register"]
-        endpoint._breaker._clock = lambda: clock
-        for _ in range(2):
-            assert isinstance(await register(plugin), Refuse)
-        clock = 30.0
-        assert isinstance(await register(plugin), Refuse)
-        assert server.count("auth_on_register") == 2
-        assert isinstance(await publish(plugin), Refuse), "the same breaker for all its hooks"
-        del server.answers["auth_on_register"]
-        clock = 60.0
-        assert await register(plugin) == Accept()
-        assert await publish(plugin) == Accept()
-
-
 async def test_who_took_the_time_is_to_blame_when_it_runs_out(tmp_path: Path) -> None:
     now = 0.0
     async with FakeBroker(tmp_path) as broker, aiohttp.ClientSession() as session:

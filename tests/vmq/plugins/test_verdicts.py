@@ -23,7 +23,6 @@ from vmq_hooks import (
 )
 
 from tests.support import wire as mqtt
-from tests.support.present import present
 from tests.support.until import until
 from tests.vmq.plugins.doors import Doors, Later
 from tests.vmq.plugins.support import TIMEOUT, Peer, options, peer_of, serving
@@ -99,11 +98,6 @@ async def test_the_verdict_on_a_connect_is_answered(
     assert (call[1].host, call[1].listener, call[1].transport) == ("127.0.0.1", "tcp", "tcp")
 
 
-async def test_without_a_plugin_only_anonymous_listeners_let_in(tmp_path: Path) -> None:
-    async with serving(tmp_path, anonymous=False) as broker, peer_of(broker) as peer:
-        assert (await peer.connect("c")).return_code == 5
-
-
 async def test_loopback_is_open_until_a_plugin_knows_clients(tmp_path: Path) -> None:
     async with serving(tmp_path, anonymous="loopback") as broker:
         async with peer_of(broker) as peer:
@@ -111,13 +105,6 @@ async def test_loopback_is_open_until_a_plugin_knows_clients(tmp_path: Path) -> 
         await broker.plugins.add("doors", Doors(auth_on_register=Refuse("no")))
         async with peer_of(broker) as peer:
             assert (await peer.connect("c")).return_code == 5
-
-
-async def test_where_anonymous_clients_are_wanted_nobody_is_asked(tmp_path: Path) -> None:
-    plugin = Doors(auth_on_register=Refuse("no"))
-    async with serving(tmp_path, {"doors": plugin}) as broker, peer_of(broker) as peer:
-        assert (await peer.connect("c")).return_code == 0
-    assert plugin.calls == []
 
 
 async def test_register_modifiers_hold_for_the_session(tmp_path: Path) -> None:
@@ -287,47 +274,6 @@ async def test_subscriptions_are_replaced_and_refused_one_by_one(tmp_path: Path)
 # --- verdicts that come later
 
 
-async def test_order_is_kept_around_a_verdict_that_takes_time(tmp_path: Path) -> None:
-    plugin = Later()
-    async with (
-        serving(tmp_path, {"doors": plugin}) as broker,
-        broker.subscribe("a", qos=2) as messages,
-        peer_of(broker) as peer,
-    ):
-        peer.send(mqtt.connect_packet("c"))
-        count = 200
-        for number in range(count):
-            qos = number % 3
-            peer.send(
-                mqtt.publish_packet(
-                    "a", b"%d" % number, qos=qos, packet_id=number + 1 if qos else None
-                )
-            )
-        async with session_of(broker, "other") as other:
-            # Somebody else is served meanwhile.
-            await other.ask(mqtt.PINGREQ_BYTES, mqtt.PINGRESP_BYTES)
-        assert plugin.calls == []
-        plugin.gate.set()
-        async with asyncio.timeout(TIMEOUT):
-            found = [(await anext(messages)).payload for _ in range(count)]
-        assert found == [b"%d" % number for number in range(count)]
-
-
-async def test_a_connection_that_ends_while_it_waits_is_forgotten(tmp_path: Path) -> None:
-    plugin = Later()
-    async with serving(tmp_path, {"doors": plugin}, anonymous=False) as broker:
-        async with peer_of(broker) as peer:
-            peer.send(mqtt.connect_packet("c"))
-            guard = broker.plugins.guards["doors"]
-            await until(lambda: guard.under_way)
-            async with asyncio.timeout(TIMEOUT):
-                present(broker.connections).close("the test says so")
-                await guard.wait_idle()
-        plugin.gate.set()
-        assert plugin.calls == []
-        assert broker.registry().subscribers == {}
-
-
 async def test_a_client_is_taken_over_while_it_waits(tmp_path: Path) -> None:
     plugin = Later()
     async with (
@@ -392,14 +338,3 @@ async def test_who_goes_away_while_it_waits_is_noticed_at_once(tmp_path: Path) -
         peer.writer.close()
         await until(lambda: broker.plugins.guards["doors"].under_way == 0)
         assert plugin.calls == []
-
-
-async def test_what_comes_behind_a_connect_that_waits_is_handled_after_it(tmp_path: Path) -> None:
-    plugin = Later()
-    async with guarded(tmp_path, plugin) as (broker, peer):
-        peer.send(mqtt.connect_packet("c"))
-        await until(lambda: broker.plugins.guards["doors"].under_way == 1)
-        peer.send(mqtt.PINGREQ_BYTES)
-        peer.send(mqtt.PINGREQ_BYTES)
-        plugin.gate.set()
-        await peer.expect(b"\x20\x02\x00\x00", mqtt.PINGRESP_BYTES, mqtt.PINGRESP_BYTES)
