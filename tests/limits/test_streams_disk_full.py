@@ -149,33 +149,6 @@ def test_a_full_disk_holds_acknowledgements_back_until_there_is_room(disk: Small
     assert kept(disk) == {"a": list(range(180)), "b": list(range(180))}
 
 
-def test_a_broker_killed_above_a_full_disk_has_what_it_acknowledged(disk: SmallDisk) -> None:
-    """It fills the disk by itself; it is killed there, and the disk is extended."""
-    with disk.broker(ENV) as broker, client(broker, "a") as wire:
-        device = Device("a", wire)
-        while not broker.stderr_text().count("streams cannot write"):
-            device.send(20)
-            while device.take(0.05):
-                pass
-        wait_until_full(broker, [device])
-        broker.kill()
-        while device.take(0):
-            pass
-    before = kept(disk)["a"]
-    assert before == list(range(len(before)))
-    assert len(before) >= len(device.acknowledged) > 100
-    disk.grow("32m")
-    with disk.broker(ENV) as broker:
-        with client(broker, "a") as wire:
-            device.wire = wire
-            device.number = len(before)
-            device.acknowledged = list(range(len(before)))
-            device.send(50)
-            device.settle()
-        assert broker.terminate() == 0
-    assert kept(disk)["a"] == list(range(len(before) + 50))
-
-
 def test_what_waits_for_a_full_disk_is_bounded(disk: SmallDisk) -> None:
     """A device that floods is not read any more, the others are; all that was taken arrives."""
     count, size = 6000, 10_000

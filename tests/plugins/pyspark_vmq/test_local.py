@@ -317,23 +317,6 @@ def test_further_segments_that_cannot_be_had_are_asked_for_where_they_come(
     assert (near.asked, near.gets, near.has_files) == ([0, 20, 30] if partly else [0, 20], 0, True)
 
 
-def test_a_broker_that_names_one_segment_is_asked_for_each(
-    partition: Partition, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As those of older versions do."""
-    near = Near(partition)
-    there = near.file
-
-    def older(ticket: Mapping[str, Any]) -> Iterator[tuple[Near, dict[str, Any]]]:
-        for owner, told in there(ticket):
-            del told["further"]
-            yield owner, told
-
-    monkeypatch.setattr(near, "file", older)
-    assert offsets(list(reading(near, 0, 35))) == list(range(35))
-    assert (near.asked, near.gets) == ([0, 10, 20, 30], 0)
-
-
 def test_a_segment_that_is_merged_after_the_answer_is_asked_for_again(
     partition: Partition, monkeypatch: pytest.MonkeyPatch
 ) -> None:

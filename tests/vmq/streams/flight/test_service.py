@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 import pytest
 from pyarrow import flight
@@ -141,16 +140,6 @@ def test_offsets_by_action(client: flight.FlightClient) -> None:
         "group-leave",
         "ids",
     }
-
-
-def test_duckdb_reads_a_stream(client: flight.FlightClient) -> None:
-    reader = client.do_get(ticket("temp", partition=1)).to_reader()
-    with duckdb.connect() as database:
-        database.register("messages", reader)
-        query = "select topic, count(*) from messages group by 1"
-        rows = database.execute(query).fetchall()
-    assert rows
-    assert all(count == 6 for _, count in rows)
 
 
 def test_rows_that_are_put_are_durable_when_the_answer_comes(

@@ -1,8 +1,6 @@
 import asyncio
 import errno
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +10,6 @@ from tests.vmq.streams.support import Clock, options, payloads
 from vmq.streams.appender import Appender
 from vmq.streams.log.commits import Commits
 from vmq.streams.log.partition import Partition
-from vmq.streams.stored import StoredStream
 
 
 async def until(event: asyncio.Event) -> None:
@@ -138,16 +135,6 @@ async def test_an_fsync_that_fails_is_not_believed_the_next_time(
     await commits.close()
 
 
-async def test_closing_writes_what_is_gathered(tmp_path: Path) -> None:
-    commits = Commits(asyncio.get_running_loop(), interval=3600)
-    commits.start()
-    appender = appender_of(tmp_path, commits)
-    appender.append(b"t", b"1", 1, False, "c", 1)
-    assert await commits.close()
-    assert payloads(appender.partitions[0]) == [b"1"]
-    assert not commits.writer.thread.is_alive()
-
-
 async def test_closing_gives_a_full_disk_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,68 +148,3 @@ async def test_closing_gives_a_full_disk_up(
     assert commits.committed == 0
     assert payloads(appender.partitions[0]) == []
     assert not commits.writer.thread.is_alive()
-
-
-ACKNOWLEDGING = """
-import asyncio, sys, time
-from pathlib import Path
-from tests.vmq.streams.support import options, payloads
-from vmq.streams.catalog import Catalog
-from vmq.streams.log.commits import Commits
-
-async def main():
-    commits = Commits(asyncio.get_running_loop(), interval=0.001)
-    declared = {"s": options(partitions=3, key="topic", segment_bytes=65536)}
-    catalog = Catalog(Path(sys.argv[1]), declared, commits)
-    partitions = catalog.get("s").partitions
-    count = max((int(each) for part in partitions for each in payloads(part)), default=0)
-    print(count, flush=True)
-    catalog.start()
-    appender = catalog.get("s").appender
-    waiting = {}
-    commits.on_committed = lambda number: print(waiting.pop(number), flush=True)
-    while True:
-        await commits.wait()
-        for _ in range(40):  # so many that commits are closed on the way, and none is refused
-            for _ in range(50):
-                count += 1
-                now = time.time_ns() // 1000
-                number = appender.append(b"t%d" % (count % 7), b"%d" % count, 1, False, "c", now)
-                assert number > 0
-                waiting[number] = count
-            await asyncio.sleep(0)
-
-asyncio.run(main())
-"""
-
-
-def test_what_was_acknowledged_survives_a_kill(tmp_path: Path) -> None:
-    root = Path(__file__).parents[4]
-    acknowledged = 0
-    unacknowledged: set[int] = set()
-    for life in range(3):
-        with subprocess.Popen(
-            [sys.executable, "-c", ACKNOWLEDGING, str(tmp_path)],
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=root,
-            env={**os.environ, "PYTHONPATH": str(root)},
-        ) as process:
-            assert process.stdout is not None
-            begins = int(process.stdout.readline())
-            # What the life before had under way may be there or not.
-            unacknowledged |= set(range(acknowledged + 1, begins + 1))
-            lines = [process.stdout.readline() for _ in range(5 + 7 * life)]
-            process.kill()
-            lines += process.stdout.readlines()
-        acknowledged = [int(line) for line in lines if line.endswith("\n")][-1]
-        stream = StoredStream(tmp_path, "s")
-        assert all(not report.problems for report in stream.verify())
-        found: list[int] = []
-        for partition in stream.partitions:
-            spans = (span.rows.column("payload").to_pylist() for span in partition.spans())
-            rows = [int(payload) for payloads in spans for payload in payloads]
-            assert rows == sorted(set(rows)), "each once, and in order"
-            found += rows
-        assert len(found) == len(set(found))
-        assert set(range(1, acknowledged + 1)) - set(found) <= unacknowledged

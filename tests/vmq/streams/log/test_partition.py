@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pytest
 from pyarrow import ipc
 
@@ -47,18 +46,6 @@ def test_a_segment_is_a_plain_arrow_stream(tmp_path: Path, compression: str) -> 
             assert reader.schema.metadata == {b"vmq.stream": b"s", b"vmq.partition": b"0"}
             assert [row for batch in reader for row in plain(batch)] == rows_from(0, 5)
         assert path.name == "00000000000000000000.arrows"
-    partition.close()
-
-
-def test_duckdb_reads_a_segment(tmp_path: Path) -> None:
-    partition = make(tmp_path, compression="zstd")
-    put(partition, rows_from(0, 10))
-    with ipc.open_stream(partition.active.path) as reader, duckdb.connect() as database:
-        database.register("messages", reader)
-        query = "select client_id, count(*), max(qos) from messages group by 1 order by 1"
-        assert database.execute(query).fetchall() == [
-            (f"client-{number}", 2, max(number % 3, (number + 5) % 3)) for number in range(5)
-        ]
     partition.close()
 
 

@@ -1,11 +1,7 @@
 """What a process that was killed, a disk that lost its tail, and a bit that flipped leave behind."""
 
-import os
 import random
 import shutil
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -266,41 +262,3 @@ def test_a_roll_that_was_interrupted_anywhere_goes_on(tmp_path: Path) -> None:
     (tmp_path / CHECKPOINT).write_bytes(noted)
     index_path(path).unlink()
     assert recovered(tmp_path) == rows_from(0, 5)
-
-
-WRITER = """
-import sys
-from pathlib import Path
-from tests.vmq.streams.support import make, put, rows_from
-partition = make(Path(sys.argv[1]), segment_bytes=65536, compression="lz4")
-done = partition.end
-while True:
-    put(partition, rows_from(done, 7))
-    done += 7
-    print(done, flush=True)
-"""
-
-
-def test_a_writer_that_is_killed_loses_nothing_that_it_said_was_written(tmp_path: Path) -> None:
-    root = Path(__file__).parents[4]
-    done = 0
-    for life in range(4):
-        with subprocess.Popen(
-            [sys.executable, "-c", WRITER, str(tmp_path)],
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=root,
-            env={**os.environ, "PYTHONPATH": str(root)},
-        ) as process:
-            assert process.stdout is not None
-            for _ in range(40 + 17 * life):
-                done = int(process.stdout.readline())
-            process.send_signal(signal.SIGKILL)
-            last = [int(line) for line in process.stdout if line.endswith("\n")]
-        done = last[-1] if last else done
-        partition = make(tmp_path)
-        found = read_all(partition)
-        partition.close()
-        assert found == rows_from(0, len(found))
-        assert len(found) >= done
-    assert len(partition.sealed) > 0

@@ -12,8 +12,8 @@ from vmq_hooks import PublishModifiers
 
 from tests.support import wire as mqtt
 from tests.support.until import until
-from tests.vmq.sockets import peer_of, session_of, take
-from tests.vmq.streamed import config_in, fill_disk, payloads_of, rows_of, streams_of
+from tests.vmq.sockets import peer_of, session_of
+from tests.vmq.streamed import config_in, payloads_of, rows_of, streams_of
 from tests.vmq.streams.support import options, read_all
 from tests.vmq.support import Client, House, stored_house
 from vmq.broker import Broker, StartError
@@ -359,33 +359,6 @@ async def test_publishers_pause_while_the_streams_lag(tmp_path: Path) -> None:
         assert (await peer.packet()).packet_id == 2
         assert streaming.core.waiting_for_streams == []
         assert paused.pauses == 0  # type: ignore[attr-defined]
-
-
-async def test_while_the_disk_is_full_acknowledgements_wait_and_the_rest_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with Broker(config_in(tmp_path, s="s/#")) as broker, peer_of(broker) as peer:
-        fill_disk(broker, monkeypatch)
-        waiting = asyncio.ensure_future(broker.publish("s/a", b"x", qos=1))
-        await until(broker.health)
-        (problem,) = broker.health()
-        assert "streams cannot write" in problem
-        assert "No space left" in problem
-        figures = {family.name: family.samples for family in broker.metrics.families()}
-        assert figures["stream_uncommitted_bytes"][0].value > 0
-        await peer.connect("c")
-        async with broker.subscribe("t") as messages:
-            peer.send(mqtt.publish_packet("t", b"y", qos=1, packet_id=1))
-            assert (await peer.packet()).type == mqtt.PUBACK
-            assert await take(messages, 1) == [b"y"]
-        assert not waiting.done()
-        monkeypatch.undo()
-        async with asyncio.timeout(60):
-            await waiting
-        await until(lambda: not broker.health())
-        assert await payloads_of(broker, "s") == [b"x"]
-    assert "acknowledgements wait until they can" in caplog.text
-    assert "can write again" in caplog.text
 
 
 async def test_a_strange_topic_stops_neither_readers_nor_the_threads_of_streams(
