@@ -49,15 +49,6 @@ def test_a_connected_member_that_has_to_wait_comes_before_one_that_is_away(
     assert blocked.payloads() == [b"1"]
 
 
-def test_the_qos_is_that_of_the_chosen_member(house: House) -> None:
-    [low] = members(house, "low", qos=0)
-    [high] = members(house, "high", qos=2)
-    for choice, client, qos in ((0, low, 0), (1, high, 2)):
-        house.choice = choice
-        house.publish("t", b"1", 2)
-        assert client.take_one(PUBLISH).qos == qos
-
-
 @pytest.mark.parametrize("qos", (1, 2))
 @pytest.mark.parametrize("orderly", (False, True))
 def test_what_a_clean_member_leaves_unacknowledged_goes_to_another_in_order(

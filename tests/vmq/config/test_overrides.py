@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vmq.config.options import (
@@ -12,7 +12,7 @@ from vmq.config.options import (
     QueueOptions,
     value_of,
 )
-from vmq.config.overrides import LiveConfig, Override, replaced
+from vmq.config.overrides import LiveConfig, replaced
 
 ONLINE = "queue.max_online_messages"
 OFFLINE = "queue.max_offline_messages"
@@ -20,34 +20,6 @@ OFFLINE = "queue.max_offline_messages"
 
 def file(**queue: Any) -> Config:
     return Config(queue=QueueOptions(**queue))
-
-
-def test_a_set_value_stays_when_another_option_of_the_file_changes() -> None:
-    live = LiveConfig.of(file()).with_option(ONLINE, "5", 100.0)
-    live = live.on(file(max_offline_messages=7))
-    assert (live.config.queue.max_online_messages, live.config.queue.max_offline_messages) == (5, 7)
-    assert live.overrides == {ONLINE: Override(5, 100.0)}
-
-
-def test_a_set_value_goes_when_the_file_says_something_new_of_it() -> None:
-    live = LiveConfig.of(file()).with_option(ONLINE, "5", 100.0).on(file(max_online_messages=9))
-    assert live.config.queue.max_online_messages == 9
-    assert not live.overrides
-
-
-def test_what_the_file_says_by_now_is_no_override() -> None:
-    live = LiveConfig.of(file()).with_option(ONLINE, "5", 100.0).on(file(max_online_messages=5))
-    assert not live.overrides
-    live = LiveConfig.of(file(max_online_messages=5)).with_option(ONLINE, "6", 1.0)
-    assert not live.with_option(ONLINE, "5", 2.0).overrides
-
-
-def test_a_reset_brings_back_the_file_and_leaves_the_others() -> None:
-    live = LiveConfig.of(file()).with_option(ONLINE, "5", 1.0).with_option(OFFLINE, "6", 2.0)
-    live = live.without(ONLINE)
-    assert live.config == file(max_offline_messages=6)
-    with pytest.raises(KeyError):
-        live.without(ONLINE)
 
 
 def test_options_of_listeners_can_be_set_until_their_listener_goes() -> None:
@@ -69,6 +41,7 @@ STEPS = st.lists(
 )
 
 
+@settings(max_examples=40)
 @given(STEPS)
 def test_any_history_ends_as_two_plain_tables_say(steps: list[tuple[str, str, int]]) -> None:
     """Against a model: what the file says, and what was set over it."""

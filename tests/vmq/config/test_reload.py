@@ -30,10 +30,6 @@ def changed(base: Config | None = None, **sections: dict[str, Any]) -> Config:
     )
 
 
-def test_equal_configurations_change_nothing() -> None:
-    assert changes(Config(), Config()) == []
-
-
 def test_each_change_is_named_with_whether_it_is_live() -> None:
     new = changed(queue={"max_online_messages": 1, "queue_type": "lifo"}, log={"level": "error"})
     assert changes(Config(), new) == [
@@ -75,43 +71,11 @@ def test_the_reference_marks_what_is_live() -> None:
     assert marked == {key: live for key, live in wanted.items() if not key.startswith(also)}
 
 
-def test_the_limits_are_live() -> None:
-    live = {key for key, is_live in live_keys(Config()).items() if is_live}
-    assert live >= {
-        "log.level",
-        "queue.max_inflight_messages",
-        "queue.max_online_messages",
-        "queue.max_offline_messages",
-        "session.retry_interval",
-        "session.persistent_client_expiration",
-        "session.shared_subscription_policy",
-    }
-
-
 # --- a running broker
 
 
 def options(broker: Broker) -> CoreOptions:
     return broker.parts.core.options
-
-
-async def test_live_options_hold_from_now_on(embedded: Broker) -> None:
-    new = changed(
-        embedded.config,
-        queue={"max_inflight_messages": 3, "drop": "oldest"},
-        session={"retry_interval": 9.0, "persistent_client_expiration": "1d"},
-    )
-    assert set(embedded.reload(new)) == {
-        "queue.max_inflight_messages",
-        "queue.drop",
-        "session.retry_interval",
-        "session.persistent_client_expiration",
-    }
-    assert embedded.config is new
-    held = options(embedded)
-    assert (held.max_inflight_messages, held.drop_oldest, held.retry_interval) == (3, True, 9.0)
-    assert held.persistent_client_expiration == 86_400
-    assert embedded.reload(new) == []
 
 
 async def test_every_live_option_reaches_the_core(embedded: Broker) -> None:
@@ -164,20 +128,6 @@ async def test_an_impossible_configuration_changes_nothing(embedded: Broker) -> 
     with pytest.raises(ConfigError, match=r"queue\.max_inflight_messages"):
         embedded.reload(new)
     assert options(embedded).max_inflight_messages == 20
-
-
-async def test_certificates_are_read_anew_whatever_changed(
-    embedded: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls: list[int] = []
-
-    def count(_broker: Broker) -> bool:
-        calls.append(1)
-        return True
-
-    monkeypatch.setattr(Broker, "reload_certificates", count)
-    embedded.reload(embedded.config)
-    assert calls == [1]
 
 
 async def test_what_was_sent_before_retries_were_on_is_not_due_at_once(embedded: Broker) -> None:

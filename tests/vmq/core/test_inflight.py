@@ -24,16 +24,6 @@ def test_a_window_of_0_is_no_limit_but_that_of_packet_ids(house: House) -> None:
     assert take_numbers(client) == list(range(200))
 
 
-def test_packet_ids_go_round_and_pass_over_those_in_use(house: House) -> None:
-    client = subscribed(house)
-    publish_numbers(house, 0)
-    [held] = client.take()
-    assert held.packet_id == 1
-    client.queue.inflight.last_packet_id = 65_534
-    publish_numbers(house, 1, 2)
-    assert [packet.packet_id for packet in client.take()] == [65_535, 2]
-
-
 def test_all_packet_ids_in_use_is_a_closed_window(house: House) -> None:
     house.options.max_inflight_messages = 0
     house.options.max_online_messages = 1
@@ -111,13 +101,6 @@ def repeated(packets: list[mqtt.Packet]) -> list[tuple[int, bool]]:
 
 
 # --- retry_interval
-
-
-def test_without_retry_interval_nothing_is_repeated_on_a_connection(house: House) -> None:
-    client = subscribed(house)
-    publish_numbers(house, 0)
-    [sent] = client.queue.inflight.values()
-    assert sent.sent_at == 0.0
 
 
 def test_a_retry_repeats_what_is_old_enough(house: House) -> None:

@@ -32,17 +32,6 @@ class Disk:
             self.outbox.release(number)
 
 
-def test_it_is_done_after_the_commit_and_in_order() -> None:
-    disk = Disk()
-    disk.write(1)
-    disk.write(2)
-    disk.outbox.flush()
-    assert disk.done == []
-    disk.commit()
-    assert disk.done == [1, 2]
-    assert not disk.outbox.stored.parked
-
-
 def test_without_anything_to_commit_it_is_done_at_the_end_of_the_pass() -> None:
     disk = Disk()
     disk.checkpoint.after(lambda: disk.done.append(1))

@@ -53,44 +53,11 @@ def test_a_plain_output_leads_nowhere() -> None:
     assert output.describe() == ""
 
 
-def test_flushing_with_nothing_touched_does_nothing() -> None:
-    outbox = Outbox()
-    outbox.flush()
-    assert outbox.touched == []
-
-
 def patient_client(house: House) -> Client:
     """A connected client of a house where the test itself flushes and releases."""
     client = house.client("c")
     house.patient = True
     return client
-
-
-def test_an_output_waits_for_its_commit_and_others_do_not(house: House) -> None:
-    waits, other = patient_client(house), Client(house)
-    stored = house.core.outbox.stored
-    waits.connection.add(answer(1))
-    waits.connection.answer_after(stored, 1)
-    other.connection.add(answer(2))
-    house.core.outbox.flush()
-    assert waits.take_bytes() == b""
-    assert other.take_bytes() == answer(2)
-    house.core.outbox.release(1)
-    assert waits.take_bytes() == answer(1)
-    assert not stored.parked
-
-
-def test_answers_leave_in_order(house: House) -> None:
-    client = patient_client(house)
-    client.connection.add(answer(1))
-    client.connection.answer_after(house.core.outbox.stored, 3)
-    house.core.outbox.flush()
-    client.connection.add(answer(2))
-    house.core.outbox.flush()
-    house.core.outbox.release(2)
-    assert client.take_bytes() == b""
-    house.core.outbox.release(3)
-    assert client.take_bytes() == answer(1) + answer(2)
 
 
 def test_pings_and_deliveries_pass_answers_that_wait_and_deliveries_do_not_pass_each_other(
@@ -150,15 +117,6 @@ def test_nothing_passes_a_connack_that_waits(durable: House) -> None:
     assert rest == PINGRESP_BYTES + delivery(1)
 
 
-def test_a_number_that_was_passed_holds_nothing_up(house: House) -> None:
-    client = patient_client(house)
-    house.core.outbox.release(7)
-    client.connection.answer_after(house.core.outbox.stored, 7)
-    client.connection.add(answer(1))
-    house.core.outbox.flush()
-    assert client.take_bytes() == answer(1)
-
-
 def test_a_failed_commit_cuts_off_who_waits_unanswered(house: House) -> None:
     waits, other = patient_client(house), Client(house)
     waits.connection.add(answer(1))
@@ -170,18 +128,6 @@ def test_a_failed_commit_cuts_off_who_waits_unanswered(house: House) -> None:
     assert not other.connection.closing
     house.core.outbox.release(2)
     assert waits.take_bytes() == b""
-
-
-def test_an_output_with_work_in_every_commit_is_written_all_the_same(house: House) -> None:
-    # As with fsync, where the next commit gathers while one is on its way to the disk.
-    client = patient_client(house)
-    outbox = house.core.outbox
-    for number in range(1, 50):
-        client.connection.add(answer(number))
-        client.connection.answer_after(outbox.stored, number)
-        outbox.flush()
-        outbox.release(number - 1)
-    assert client.take_bytes() == b"".join(map(answer, range(1, 49)))
 
 
 def test_a_closing_output_waits_for_each_of_its_commits(house: House) -> None:

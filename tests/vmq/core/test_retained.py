@@ -93,7 +93,7 @@ def test_deep_topics_have_a_node_each_and_one_where_they_part() -> None:
     assert found(store, f"{deep}/+/{deep[:-2]}") == {}
 
 
-RetainMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=30)
+RetainMachine.TestCase.settings = settings(max_examples=30, stateful_step_count=30)
 TestRetainMachine = RetainMachine.TestCase
 
 

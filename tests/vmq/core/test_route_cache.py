@@ -118,7 +118,7 @@ class RouteMachine(RuleBasedStateMachine):
         assert held == self.book
 
 
-RouteMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=30)
+RouteMachine.TestCase.settings = settings(max_examples=30, stateful_step_count=30)
 TestRouteMachine = RouteMachine.TestCase
 
 

@@ -19,7 +19,6 @@ from vmq.core.trie import (
     Subscription,
     Trie,
     content_of,
-    keep_best,
 )
 from vmq.mqtt.topics import matches, split_shared
 
@@ -211,15 +210,6 @@ def test_a_topic_of_32768_levels_is_walked_without_recursion() -> None:
     trie.unsubscribe(deep, "one")
     trie.unsubscribe("#", "one")
     assert trie.root.is_empty()
-
-
-def test_the_higher_qos_of_overlapping_subscriptions_wins() -> None:
-    core = House().core
-    queue = make_queue("one", core)
-    best: dict[str, Subscription] = {}
-    for qos in (1, 2, 0):
-        keep_best(best, subscription(queue, "a", qos))
-    assert best["one"].qos == 2
 
 
 def test_stored_copies_counts_durable_targets_above_qos_0_and_groups(house: House) -> None:

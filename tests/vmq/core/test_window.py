@@ -98,7 +98,7 @@ class Oracle:
 
 
 @given(CHANGES, IDS)
-@settings(max_examples=300)
+@settings(max_examples=120)
 def test_it_is_a_dict_in_order_of_sending(changes: list[tuple[str, int]], looked_for: int) -> None:
     oracle = Oracle()
     for change, number in changes:
@@ -179,7 +179,7 @@ class RunOracle:
 
 
 @given(WITH_RUNS)
-@settings(max_examples=300)
+@settings(max_examples=120)
 def test_runs_are_in_flight_as_single_ones_are(changes: list[tuple[str, int, int]]) -> None:
     oracle = RunOracle()
     for change in changes:

@@ -166,24 +166,8 @@ async def test_what_is_refused_and_why(tmp_path: Path, command: str, error: str)
 
 async def test_options_of_adding(redis: Any) -> None:
     do = redis.execute_command
-    options = [
-        "REPLICATE",
-        "1",
-        "DELAY",
-        "0",
-        "RETRY",
-        "7",
-        "TTL",
-        "700",
-        "MAXLEN",
-        "10",
-        "PRIORITY",
-        "4",
-        "KEY",
-        "k",
-        "ASYNC",
-    ]
-    job_id = await do("ADDJOB", "q", "x", 100, *options)
+    options = "REPLICATE 1 DELAY 0 RETRY 7 TTL 700 MAXLEN 10 PRIORITY 4 KEY k ASYNC"
+    job_id = await do("ADDJOB q x 100 " + options)
     shown = named(await do("SHOW", job_id))
     assert (shown[b"retry"], shown[b"ttl"], shown[b"priority"]) == (7, 699, 4)
     assert (shown[b"state"], shown[b"key"], shown[b"body"]) == (b"queued", b"k", b"x")

@@ -8,7 +8,7 @@ from amqtt.mqtt.connect import ConnectPacket, ConnectPayload, ConnectVariableHea
 from amqtt.mqtt.publish import PublishPacket
 from amqtt.mqtt.subscribe import SubscribePacket
 from amqtt.mqtt.unsubscribe import UnsubscribePacket
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.wire import (
@@ -230,38 +230,6 @@ def test_a_remaining_length_of_five_bytes_is_refused(cut_at: int) -> None:
             decoder.next()
 
 
-def test_the_largest_packet_of_the_standard_is_waited_for() -> None:
-    decoder = Decoder()
-    decoder.feed(b"\x30\xff\xff\xff\x7f")
-    assert not decoder.next()
-    assert decoder.waiting_bytes() == 5
-
-
-def test_an_empty_chunk_changes_nothing() -> None:
-    decoder = Decoder()
-    decoder.feed(b"")
-    assert not decoder.next()
-    decoder.feed(b"\x30")
-    assert not decoder.next()
-    decoder.feed(b"")
-    assert not decoder.next()
-    decoder.feed(b"\x00")
-    assert decoder.next()
-
-
-@given(st.lists(st.binary(max_size=40), max_size=6))
-@example([b"\x30\x80\x80\x80\x80"])
-def test_random_bytes_give_packets_or_a_protocol_error(chunks: list[bytes]) -> None:
-    decoder = Decoder(1000)
-    try:
-        for chunk in chunks:
-            decoder.feed(chunk)
-            for found in pull(decoder):
-                assert found.raw.endswith(found.body)
-    except ProtocolError as error:
-        assert error.statement.startswith("MQTT-")
-
-
 # --- opening packets
 
 
@@ -280,39 +248,6 @@ def test_opening_random_bytes_raises_a_protocol_error_or_nothing(
         assert error.statement.startswith("MQTT-")
     except ConnectRefused as refused:
         assert refused.code == 1
-
-
-@st.composite
-def mutated(draw: st.DrawFn) -> tuple[Opener, bytes]:
-    """The body of a good packet with a few bytes changed, cut off or added."""
-    opener, good = draw(
-        st.sampled_from(
-            [
-                (OPENERS[0], connect_packet("c", will=Will("w", b"x", 1), username="u")),
-                (OPENERS[0], connect_packet("c", username="u", password="p")),
-                (OPENERS[0], connect_packet("c", protocol="MQIsdp", level=3)),
-                (OPENERS[1], subscribe_packet(7, ("a/+/#", 1), ("$share/g/b", 2))),
-                (OPENERS[2], unsubscribe_packet(7, "a/+/#", "b")),
-            ]
-        )
-    )
-    body = bytearray(good[2:])
-    for _ in range(draw(st.integers(0, 3))):
-        body[draw(st.integers(0, len(body) - 1))] = draw(st.integers(0, 255))
-    end = draw(st.integers(0, len(body)))
-    tail = draw(st.binary(max_size=4))
-    return opener, bytes(body[: end if draw(st.booleans()) else len(body)]) + tail
-
-
-@given(mutated())
-def test_opening_mutated_packets_raises_a_protocol_error_or_nothing(
-    case: tuple[Opener, bytes],
-) -> None:
-    opener, body = case
-    try:
-        opener(body, 0, len(body))
-    except (ProtocolError, ConnectRefused):
-        return
 
 
 @given(st.binary(max_size=12), st.integers(0, 12), st.integers(0, 12))

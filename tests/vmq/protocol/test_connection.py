@@ -253,15 +253,6 @@ def test_closing_writes_what_is_there_first(house: House, client: Client) -> Non
     assert client.is_closed()
 
 
-def test_closing_twice_ends_the_session_once(house: House) -> None:
-    watcher = house.subscriber("w", ("will", 0))
-    client = house.client("c", will=mqtt.Will("will", b"x"))
-    client.connection.close("one reason")
-    client.connection.close("another")
-    house.settle()
-    assert watcher.payloads() == [b"x"]
-
-
 def test_what_is_written_to_a_lost_connection_goes_nowhere(house: House, client: Client) -> None:
     connection = client.connection
     client.lose()

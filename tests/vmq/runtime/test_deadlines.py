@@ -70,17 +70,6 @@ async def test_a_connection_without_connect_is_closed(
     assert "no CONNECT within mqtt_connect_timeout" in caplog.text
 
 
-async def test_bytes_without_a_whole_connect_do_not_help(house: House) -> None:
-    client = Client(house)
-    async with watched(client, 5.0) as watch:
-        house.clock.advance(4)
-        client.send(mqtt.connect_packet("c")[:-1])
-        house.clock.advance(1)
-        watch.wake()
-        await turns()
-        assert client.is_closed()
-
-
 async def test_the_timeout_ends_with_connect(house: House) -> None:
     client = Client(house)
     async with watched(client, 5.0) as watch:
@@ -121,16 +110,6 @@ async def test_a_client_is_not_blamed_for_the_session_that_it_waits_for(house: H
         house.clock.advance(16)
         watch.wake()
         await end_of(client)
-
-
-async def test_the_timeout_needs_no_wake(house: House) -> None:
-    loop = asyncio.get_running_loop()
-    house.core.clock = loop.time
-    client = Client(house)
-    started = loop.time()
-    async with watched(client, 0.05):
-        await end_of(client)
-        assert loop.time() - started >= 0.05
 
 
 # --- keep alive
@@ -182,14 +161,6 @@ async def test_bytes_that_wait_unread_when_the_keep_alive_is_over_are_a_sign_of_
         watch.watch()
         watch.watch()
         assert client.is_closed()
-
-
-async def test_without_keep_alive_nothing_is_due(house: House) -> None:
-    client = house.client("c", keep_alive=0)
-    async with watched(client) as watch:
-        house.clock.advance(1e9)
-        assert watch.watch() is None
-        client.ping()
 
 
 # --- retry

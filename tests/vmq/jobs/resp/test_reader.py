@@ -80,7 +80,7 @@ def test_commands_may_be_left_for_later() -> None:
     assert reader.next() == [b"C"]
 
 
-@settings(max_examples=500)
+@settings(max_examples=200)
 @given(
     st.lists(
         st.one_of(

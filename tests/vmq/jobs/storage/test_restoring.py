@@ -94,48 +94,6 @@ def node(tmp_path: Path) -> Node:
     return Node(tmp_path)
 
 
-def test_a_restart_has_every_job_as_it_was_and_bodies_stay_on_disk(tmp_path: Path) -> None:
-    node = Node(tmp_path, max_deliveries=2)
-    queued = node.add(b"queued", priority=3)
-    taken = node.add(b"taken", b"t")
-    assert node.take(b"t") is taken
-    done = node.add(b"done", b"d")
-    node.take(b"d")
-    node.machine.acknowledge(done.id)
-    delayed = node.add(b"delayed", delay=100)
-    dead = node.add(b"dead", b"z", retry=1)
-    for _ in range(2):
-        node.take(b"z")
-        node.passes(2)
-    node.journal.commit()
-    before = seen(node.machine)
-    assert before[dead.id][0] == b"z!dead"
-    node = node.again(max_deliveries=2)
-    assert seen(node.machine) == before
-    jobs = node.machine.jobs
-    assert all(each.body is None for each in jobs.values())
-    assert node.machine.memory < 6000
-    assert {node.body(each) for each in jobs.values()} == {b"queued", b"taken", b"delayed", b"dead"}
-    assert (jobs[queued.id].state, jobs[taken.id].state) == (QUEUED, ACTIVE)
-    node.passes(90)
-    assert jobs[delayed.id].is_delayed
-    node.passes(10)
-    assert node.machine.queues[b"q"].depth == 2
-    node.passes(300)
-    assert node.take(b"t").id == taken.id
-
-
-def test_what_was_not_committed_is_not_there(node: Node) -> None:
-    kept = node.add()
-    node.journal.commit()
-    node.add()
-    node.machine.acknowledge(kept.id)
-    node = node.again()
-    assert list(node.machine.jobs) == [kept.id]
-    node.machine.acknowledge(kept.id)
-    assert list(node.again().machine.jobs) == [kept.id], "nor is its segment gone"
-
-
 def test_without_persistence_nothing_is_written(tmp_path: Path) -> None:
     node = Node(tmp_path, persistence=0)
     job = node.add()
@@ -337,7 +295,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(STEPS)
 @example([*[("add", 5), ("commit", 0)] * 20, ("take", 0), ("commit", 0), ("index", 0), ("ack", 0)])
 def test_a_restart_has_exactly_what_was_committed(
@@ -411,7 +369,7 @@ def among_alike(kind: str, fate: str) -> list[tuple[str, str]]:
     return [*[("as before", "waits")] * 8, (kind, fate), *[("as before", "waits")] * 8]
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(KEYED, max_size=40), st.sampled_from([6, 100]))
 @example([("as before", "waits")] * 40, 6)
 @example(among_alike("shared", "waits"), 100)
