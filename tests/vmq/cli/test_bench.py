@@ -101,14 +101,3 @@ def test_brokers_are_compared() -> None:
     assert lines[2].split()[0] == "mosquitto"
     assert lines[3].startswith("vmq ")
     assert lines[4].startswith("mosquitto ")
-
-
-def test_a_comparison_as_json() -> None:
-    done = run(
-        *("bench", "compare", "--brokers", "mosquitto", "--scenarios", "connect,pair:2"),
-        *("--count", "200", "--clients", "20", "--pubs", "1", "--json"),
-    )
-    assert (done.code, done.err) == (0, "")
-    found = json.loads(done.out)
-    assert [row["scenario"] for row in found["rows"]] == ["connect", "pair:2"]
-    assert all(row["is_sound"] for row in found["rows"])

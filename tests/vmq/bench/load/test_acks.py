@@ -33,16 +33,6 @@ def test_any_order_will_do() -> None:
     assert (line.next, line.early, line.unknown) == (100, set(), 0)
 
 
-def test_a_run_behind_a_gap_waits_for_it() -> None:
-    line = AckLine(PUBACK)
-    line.take(acks(0, 2, 3), 10)
-    assert (line.next, line.count) == (1, 3)
-    line.take(acks(1), 10)
-    assert (line.next, line.count) == (4, 4)
-    line.take(acks(4, 5), 10)
-    assert line.next == 6
-
-
 def test_what_nobody_waits_for_is_counted() -> None:
     line = AckLine(PUBACK)
     line.take(acks(0, 1, 2), 2)

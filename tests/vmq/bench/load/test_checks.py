@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vmq.bench.load.checks import Faults, MessageVerdict, Timeline, Track, judge
+from vmq.bench.load.checks import MessageVerdict, Timeline, Track, judge
 from vmq.bench.load.frames import LoadFrames
 from vmq.bench.load.histogram import LatencyHistogram
 
@@ -49,23 +49,6 @@ def test_what_was_not_sent_yet_cannot_come() -> None:
     assert track.match(stream(track, *range(10)), 0, 10) == 3
 
 
-def test_messages_are_placed_once_each() -> None:
-    track = track_of(10)
-    latency = LatencyHistogram()
-    verdicts = [track.place(sequence, 5, latency)[0] for sequence in (0, 3, 1, 1, 3, 2, 4)]
-    assert verdicts == [
-        MessageVerdict.NEW,
-        MessageVerdict.NEW,
-        MessageVerdict.REORDERED,
-        MessageVerdict.DUPLICATE,
-        MessageVerdict.DUPLICATE,
-        MessageVerdict.REORDERED,
-        MessageVerdict.NEW,
-    ]
-    assert (track.next, track.holes, track.received(), latency.count) == (5, [], 5, 5)
-    assert track.missing(10) == 5
-
-
 @given(st.lists(st.integers(0, 30), max_size=60))
 def test_a_track_agrees_with_a_plain_count(arrivals: list[int]) -> None:
     track = track_of(31)
@@ -98,13 +81,6 @@ def test_a_packet_is_judged_by_its_bytes() -> None:
     assert judge(good[:-1] + b"\0", track, 10) == (MessageVerdict.DAMAGED, 4)
     assert judge(b"\x31" + good[1:], track, 10) == (MessageVerdict.DAMAGED, 4)
     assert judge(good.replace(b"p0", b"p1"), track, 10) == (MessageVerdict.DAMAGED, 4)
-
-
-def test_faults_are_counted_by_kind() -> None:
-    faults = Faults()
-    for verdict in (*MessageVerdict, MessageVerdict.REORDERED):
-        faults.add(verdict)
-    assert faults == Faults(lost=0, duplicates=1, reordered=2, damaged=1, foreign=1)
 
 
 def test_latency_is_counted_from_when_each_run_was_sent() -> None:

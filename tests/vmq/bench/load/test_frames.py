@@ -72,15 +72,6 @@ def test_packet_ids_go_around() -> None:
     assert first[frames.id_at : frames.id_at + 2] == b"\0\1"
 
 
-def test_blocks_far_apart_can_be_had_in_any_order() -> None:
-    frames = LoadFrames(TOPIC, 0, 16, 2, per_block=16)
-    wanted = [0, 7, 3, 8, 1, 2, 0, 9]
-    for number in wanted:
-        assert frames.sequence_of(frames.one(number * 16)) == number * 16
-        numbered = frames.numbered(number)
-        assert int.from_bytes(numbered[frames.id_at : frames.id_at + 2], "big") == number * 16 + 1
-
-
 def test_blocks_are_smaller_where_there_are_many_or_long_messages() -> None:
     sizes = [block_size(*each) for each in ((20, 10), (100, 10), (100, 1000), (1_000_000, 10))]
     assert sizes[0] == MAX_BLOCK

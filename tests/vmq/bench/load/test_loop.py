@@ -72,20 +72,6 @@ def test_the_first_problem_is_kept(loop: Loop) -> None:
     assert (loop.protocol_errors, loop.first_problem) == (1, "one")
 
 
-def test_the_collector_rests_during_a_measurement() -> None:
-    assert gc.isenabled()
-    with quiet_memory():
-        assert not gc.isenabled()
-    assert gc.isenabled()
-    gc.disable()
-    try:
-        with quiet_memory():
-            pass
-        assert not gc.isenabled()
-    finally:
-        gc.enable()
-
-
 def test_what_others_keep_from_the_collector_they_keep() -> None:
     assert gc.get_freeze_count()  # by tests/conftest.py
     with quiet_memory():

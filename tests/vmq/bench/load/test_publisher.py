@@ -38,14 +38,6 @@ def answers(head: int, *sequences: int) -> bytes:
     )
 
 
-def test_it_writes_its_messages_in_order_over_the_ends_of_blocks(loop: Loop) -> None:
-    publisher = publisher_of(loop, limit=150)
-    pump_all(publisher)
-    assert publisher.sent == 150
-    assert publisher.written == b"".join(publisher.frames.one(index) for index in range(150))
-    assert publisher.timeline.end == 150
-
-
 def test_credit_limits_what_is_under_way(loop: Loop) -> None:
     publisher = publisher_of(loop, credit=10, fan=2)
     pump_all(publisher)

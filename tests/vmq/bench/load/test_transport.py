@@ -1,7 +1,5 @@
 """TLS, WebSocket frames, and addresses that lead nowhere."""
 
-import errno
-import socket
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -78,17 +76,6 @@ def test_loopback_connections_beyond_the_first_thousands_have_another_source(
         assert sock.getsockname()[0] == "127.0.0.2"
     finally:
         sock.close()
-
-
-def test_connecting_to_nobody_fails_at_once_or_later(deaf_port: int) -> None:
-    endpoint = LoadEndpoint(Address("mqtt", "127.0.0.1", deaf_port))
-    code = 0
-    try:
-        with endpoint.connect() as sock:
-            code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-    except OSError as problem:
-        code = problem.errno or 0
-    assert code == errno.ECONNREFUSED
 
 
 class Server:

@@ -1,13 +1,11 @@
 """CPU time and memory of process trees."""
 
-import os
 import subprocess
 import sys
-import time
 
 import pytest
 
-from vmq.bench.load.usage import cpu_of, resident, tree_of, usage_of
+from vmq.bench.load.usage import resident, tree_of, usage_of
 
 CHILD = """
 import subprocess, sys
@@ -30,15 +28,6 @@ def test_a_tree_holds_children_and_their_children() -> None:
         assert usage.cpu > 0
         assert usage.rss > resident(process.pid) / 2
         process.communicate("\n", timeout=60)
-
-
-def test_cpu_time_is_that_of_the_process() -> None:
-    before = cpu_of(os.getpid())
-    own = time.process_time()
-    while time.process_time() - own < 0.02:
-        pass
-    grown = cpu_of(os.getpid()) - before
-    assert 0.02 <= grown < 5
 
 
 def test_a_process_that_is_gone_is_an_error() -> None:
