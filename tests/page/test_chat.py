@@ -85,18 +85,6 @@ def test_who_says_nothing_stays_connected(
     other.close()
 
 
-def test_what_was_said_before_is_there(page: LivePage, chat: tuple[str, Wire]) -> None:
-    address, other = chat
-    enter(page, address, "anna")
-    other.publish("chat/lobby/say", said("bob", "first"), qos=1)
-    page.says("first")
-    page.page.open("about:blank")
-    enter(page, address, "anna")
-    page.says("first")
-    assert page.value("[...document.querySelectorAll('#said li')].length") == 1
-    other.close()
-
-
 def test_history_is_the_brokers_for_a_browser_that_was_not_there(
     page: LivePage, chat: tuple[str, Wire]
 ) -> None:

@@ -206,21 +206,6 @@ def test_topics_are_a_tree_and_one_of_them_is_read(
     page.says("Published at QoS 1")
 
 
-def test_topics_that_begin_with_a_slash_are_browsed(
-    page: LivePage, broker: BrokerProcess, stranger: Wire
-) -> None:
-    publish(stranger, "/b/c", retain=True)
-    page.enter(link_of(broker))
-    page.go("topics")
-    for path in ("", "/b", "/b/c"):
-        line = f"document.querySelector('.tree [data-path={json.dumps(path)}]')"
-        page.until(line)
-        page.run(f"() => {{ {line}.click(); }}")
-    page.says("QoS 1, retained")
-    page.run("() => { document.querySelector('.tree [data-path=\"\"]').click(); }")
-    page.until("!document.querySelector('.tree [data-path^=\"/\"]')")
-
-
 def test_messages_come_again_after_a_restart_of_the_broker(
     page: LivePage, start_page: PageBroker
 ) -> None:

@@ -2,12 +2,10 @@
 
 from typing import Any
 
-import pytest
 from msgspec.structs import replace
 from vmq_hooks import Plugin, Refuse, hook
 
 from tests.support.peer import Peer
-from vmq.admin.errors import AdminError
 from vmq.admin.why_receive import Receive, Receiving, explain
 from vmq.broker import Broker
 from vmq.config.options import Config, QueueOptions
@@ -116,8 +114,3 @@ async def test_one_member_of_a_group_gets_it(node: Broker) -> None:
     found = await ask(node, qos=1)
     assert found.verdict == "It receives it: candidate"
     assert "one of 2 is chosen at random" in reasons(found, "queue")[0]
-
-
-async def test_an_impossible_qos(node: Broker) -> None:
-    with pytest.raises(AdminError, match="accepted: 0, 1, 2"):
-        await ask(node, qos=3)

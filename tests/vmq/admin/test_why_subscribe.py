@@ -7,7 +7,6 @@ from msgspec.structs import replace
 from vmq_hooks import Plugin, Refuse, Subscription, hook
 
 from tests.support.peer import Peer
-from vmq.admin.errors import AdminError
 from vmq.admin.why_subscribe import Granting, Subscribe, explain
 from vmq.broker import Broker
 from vmq.config.options import Config, LimitOptions
@@ -93,8 +92,3 @@ async def test_a_netsplit(node: Broker) -> None:
     assert (await ask(node, "a")).granted
     core.options.allow_subscribe_during_netsplit = False
     assert "allow_subscribe_during_netsplit is off" in (await ask(node, "a")).verdict
-
-
-async def test_an_impossible_qos(node: Broker) -> None:
-    with pytest.raises(AdminError, match="accepted: 0, 1, 2"):
-        await ask(node, "a", qos=3)

@@ -100,11 +100,6 @@ def test_every_error_is_a_line_and_the_exit_code_is_2(
         assert line.startswith(f"vmq: error: {path}: queue.{key} = ")
 
 
-def test_a_missing_file_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["config", "check", "--config", "/nonexistent.toml"]) == 2
-    assert "/nonexistent.toml" in capsys.readouterr().err
-
-
 PLUGIN = """
 from vmq_hooks import Plugin, hook
 

@@ -174,18 +174,6 @@ def test_verbose_and_several_topics(address: list[str], topic: str) -> None:
         assert sub.finish().out == f"{topic}/a 1\n{topic}/x/b 2\n".encode()
 
 
-def test_a_format_prints_the_parts(address: list[str], topic: str) -> None:
-    with subscribed(*address, "-t", topic, "-q", "1", "-C", "1", "-F", "%t|%q|%r|%l|%x") as sub:
-        pub(address, topic, "-q", "2", "-m", "hey")
-        assert sub.finish().out == f"{topic}|1|0|3|686579\n".encode()
-
-
-def test_json_lines(address: list[str], topic: str) -> None:
-    with subscribed(*address, "-t", topic, "-C", "1", "-F", "%j") as sub:
-        pub(address, topic, "-m", '"quoted"')
-        assert json.loads(sub.finish().out)["payload"] == '"quoted"'
-
-
 def test_a_payload_that_is_no_json_is_skipped_with_a_warning(
     address: list[str], topic: str
 ) -> None:

@@ -201,18 +201,6 @@ def test_a_body_that_does_not_come_is_not_waited_for(hasty: BrokerProcess) -> No
         assert sock.recv(1000).startswith(b"HTTP/1.1 408 ")
 
 
-def test_one_connection_more_than_allowed_is_closed_at_once(
-    fresh_broker: BrokerFactory, tmp_path: Path
-) -> None:
-    broker = fresh_broker(listen=(), args=arguments(tmp_path, "max_connections = 1"))
-    with connect_tcp(broker.http) as first:
-        with connect_tcp(broker.http) as second, contextlib.suppress(ConnectionError):
-            assert second.recv(1) == b""
-        broker.wait_log("refused listener=web .*max_connections = 1 reached")
-        first.sendall(b"GET /health/ping HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        assert first.recv(1000).startswith(b"HTTP/1.1 200 ")
-
-
 # MQTT at the same address
 
 
@@ -360,16 +348,3 @@ def test_whoever_speaks_http_does_so_to_the_end(
     with asyncio.Runner(loop_factory=make_loop) as runner:
         runner.run(main())
     assert calls == ["made", b"POST / HTTP/1.1", b"GET /mqtt ", b"G", "ended", None]
-
-
-def test_requests_of_one_connection_are_answered_and_nothing_is_logged(
-    hasty: BrokerProcess,
-) -> None:
-    before = len(hasty.stderr_text())
-    parts = urlsplit(hasty.http)
-    connection = HTTPConnection(parts.hostname or "", parts.port)
-    for _ in range(20):
-        connection.request("GET", "/health/live")
-        assert connection.getresponse().read()
-    connection.close()
-    assert "error" not in hasty.stderr_text()[before:]

@@ -12,7 +12,6 @@ from msgspec import Struct
 from tests.conftest import BrokerFactory
 from tests.support.wire import CONNACK, Wire, connect_packet
 from tests.vmq.cli.program import Finished, here, on, run, told
-from tests.vmq.http.conftest import get
 from vmq.admin.bans import BanRow
 from vmq.admin.keys import KeyRow
 from vmq.admin.listeners import ListenerRow
@@ -286,13 +285,6 @@ def test_what_is_set_outlives_a_reload_until_the_file_says_more(
     assert on(broker, "set", "--reset", "queue.drop").code == 1
 
 
-def test_the_log_changes_its_form_live(fresh_broker: BrokerFactory) -> None:
-    broker = fresh_broker()
-    on(broker, "set", "log.format", "json")
-    on(broker, "set", "queue.drop", "oldest")
-    assert json.loads(broker.wait_log(".*queue.drop.*").group())
-
-
 def test_sessions_of_all_mountpoints_are_listed_and_told_apart(
     fresh_broker: BrokerFactory, tmp_path: Path
 ) -> None:
@@ -356,19 +348,6 @@ def test_api_keys_are_made_and_deleted(shared: BrokerProcess) -> None:
     assert told(shared, "api-key", "create", "--read-only")["scope"] == "read"
     assert told(shared, "api-key", "delete", made["id"]) == {"id": made["id"]}
     assert on(shared, "api-key", "delete", made["id"]).code == 1
-
-
-def test_a_key_opens_the_http_listener(fresh_broker: BrokerFactory, connect: Connect) -> None:
-    broker = fresh_broker(("tcp://127.0.0.1:0", "http://127.0.0.1:0"))
-    connect("me", broker=broker)
-    assert get(broker.http, "/api/v1/sessions").status == 401
-    made = told(broker, "api-key", "create")
-    answer = get(broker.http, "/api/v1/sessions", {"x-api-key": made["key"]})
-    assert [row["client_id"] for row in answer.json()["rows"]] == ["me"]
-    assert told(broker, "api-key", "delete", made["id"]) == {"id": made["id"]}
-    assert get(broker.http, "/api/v1/sessions", {"x-api-key": made["key"]}).status == 401
-    broker.wait_log("api key refused peer=127.0.0.1")
-    assert made["key"] not in broker.stderr_text()
 
 
 def test_why_tells_the_verdict_and_each_reason(shared: BrokerProcess, connect: Connect) -> None:
@@ -497,17 +476,6 @@ def test_what_clients_chose_cannot_steer_the_terminal(
     assert b"\x1b" not in on(shared, "session", "show", nasty).out
 
 
-def test_filters_that_make_no_sense_name_the_columns(shared: BrokerProcess) -> None:
-    for words in (("--where", "siez > 1"), ("--sort", "siez")):
-        done = on(shared, "session", "list", *words)
-        assert (done.code, done.out) == (2, b"")
-        assert (
-            "there is no column 'siez'; accepted: node, client_id, mountpoint, is_online"
-            in done.err
-        )
-        assert len(done.err.splitlines()) == 1
-
-
 @pytest.mark.parametrize(
     "words",
     [
@@ -534,18 +502,6 @@ def test_the_configuration_says_where_the_broker_is(shared: BrokerProcess, tmp_p
     file = tmp_path / "vmq.toml"
     file.write_text(f'[broker]\ndata_dir = "{shared.data_dir}"\n')
     assert run("listener", "list", "--config", str(file)).code == 0
-
-
-def test_a_killed_broker_leaves_nothing_in_the_way(fresh_broker: BrokerFactory) -> None:
-    first = fresh_broker()
-    first.kill()
-    assert (first.data_dir / "admin.sock").is_socket()
-    done = on(first, "session", "list")
-    done.tells(1, "no broker runs on")
-    second = fresh_broker(data_dir=first.data_dir)
-    assert on(second, "session", "list").code == 0
-    assert second.terminate() == 0
-    assert not (second.data_dir / "admin.sock").exists()
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may connect to every socket")

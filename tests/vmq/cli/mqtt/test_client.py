@@ -80,13 +80,6 @@ def test_a_server_that_speaks_something_else(broker: FakeBroker, answer: bytes) 
     assert len(done.err.splitlines()) == 1
 
 
-def test_a_server_that_says_nothing_ends_with_the_timeout(broker: FakeBroker) -> None:
-    with sub(broker, "-t", "t", "-W", "0.5") as program:
-        broker.accept().recv_packet()
-        done = program.finish()
-    assert (done.code, done.err) == (27, "vmq: error: timed out\n")
-
-
 # --- publishing
 
 

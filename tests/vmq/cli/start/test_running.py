@@ -59,15 +59,6 @@ def test_a_reload_says_what_changed_and_it_holds(configured: Configured) -> None
     wire.close()
 
 
-def test_a_reload_keeps_connections(configured: Configured) -> None:
-    running = configured.start()
-    wire = Wire.connected(running.broker.tcp, "stays")
-    running.reload("[queue]\nmax_online_messages = 7\n")
-    running.broker.wait_log("reloaded")
-    assert wire.subscribe(("a", 0)).codes == [0]
-    wire.close()
-
-
 def test_a_change_that_needs_a_restart_is_refused_by_name_and_nothing_applied(
     configured: Configured,
 ) -> None:

@@ -275,15 +275,6 @@ async def test_the_limit_of_connections_follows_a_reload(page: Site) -> None:
         each.close()
 
 
-async def test_mqtt_is_spoken_at_the_same_address(page: Site) -> None:
-    address = f"ws://{urlsplit(page.base).netloc}/mqtt"
-    async with page.client.ws_connect(address, protocols=["mqtt"]) as socket:
-        await socket.send_bytes(b"\x10\x0d\x00\x04MQTT\x04\x02\x00\x3c\x00\x01x")
-        assert (await socket.receive_bytes()) == b"\x20\x02\x00\x00"
-        assert page.broker.listeners["http"].connections == 1
-        assert page.broker.metrics.gauges()["active_mqttws_connections"] == 1
-
-
 async def test_topics_that_begin_with_a_slash_have_a_first_level_of_their_own(page: Site) -> None:
     peer = Peer(page.broker.registry(), "me")
     for topic in ("a", "/b/c", "//d"):
