@@ -31,7 +31,6 @@ ELSEWHERE = {
 #: Test files that mirror no module, and why.
 NO_MIRROR = {
     "test_mirror.py": "the rule itself",
-    "test_processes.py": "node.py: processes that are killed, frozen and started again",
     "test_reconnecting.py": "link.py: connections that die without a word",
 }
 

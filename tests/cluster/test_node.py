@@ -8,18 +8,28 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.program import OPTIONS
 from vmq_cluster.addresses import generate_key
 from vmq_cluster.effects import Acknowledged, Arrived, Changed, Delivered, PeerDown, PeerUp, Refused
 from vmq_cluster.errors import ClusterError, StorageError
 from vmq_cluster.metadata.versions import Versions
 from vmq_cluster.node import ClusterNode, this_boot
+from vmq_cluster.options import Options
 from vmq_cluster.storage import Batch, MemoryStorage
 
 LOOPBACK = "tcp://127.0.0.1:0"
 KEY = generate_key()
 #: Seconds that a test waits for something that comes within a moment.
 PATIENCE = 30.0
+#: Quick enough for tests.
+OPTIONS = Options(
+    heartbeat_interval=0.1,
+    heartbeat_timeout=2.0,
+    lazy_interval=0.05,
+    graft_timeout=0.2,
+    sync_interval=0.5,
+    sync_timeout=1.0,
+    resend_timeout=0.3,
+)
 
 
 @pytest.fixture

@@ -17,14 +17,6 @@ def write(old: Entry | None, dot: Dot, value: bytes | None, time: int = 1) -> En
     return overwrite(old, dot, time, value)
 
 
-def test_a_write_overwrites_what_it_knew() -> None:
-    first = write(None, (1, 1), b"a")
-    second = write(first, (2, 1), b"b")
-    assert second.dots() == [(2, 1)]
-    for one, other in ((first, second), (second, first)):
-        assert join(one, other, NOTHING, NOTHING).dots() == [(2, 1)]
-
-
 def test_writes_that_knew_nothing_of_each_other_stay_side_by_side() -> None:
     both = join(write(None, (1, 1), b"a", 5), write(None, (2, 1), b"b", 4), NOTHING, NOTHING)
     assert both.dots() == [(1, 1), (2, 1)]
@@ -37,15 +29,6 @@ def test_the_same_time_is_decided_alike_everywhere() -> None:
     one, other = write(None, (1, 1), b"a"), write(None, (2, 1), b"b")
     assert join(one, other, NOTHING, NOTHING).value(None) == b"b"
     assert join(other, one, NOTHING, NOTHING).value(None) == b"b"
-
-
-def test_a_value_written_meanwhile_outlives_a_deletion() -> None:
-    first = write(None, (1, 1), b"a")
-    deleted, changed = write(first, (1, 2), None), write(first, (2, 1), b"b")
-    both = join(deleted, changed, NOTHING, NOTHING)
-    assert both.value(None) == b"b"
-    assert both.dots() == [(1, 2), (2, 1)]
-    assert join(both, deleted, NOTHING, NOTHING) == both
 
 
 def test_what_this_node_has_seen_and_does_not_hold_is_no_news() -> None:

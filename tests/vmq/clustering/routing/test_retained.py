@@ -8,9 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.until import until
 from tests.vmq.clustering.fakes import Member, settle
-from tests.vmq.clustering.nodes import pair
 from tests.vmq.clustering.routing.test_routing import Three
 from vmq.clustering.directory.records import encode_key
 from vmq.clustering.routing.retained import RETAINED, SOURCES
@@ -305,17 +303,6 @@ def test_nodes_agree_and_alone_the_last_writer_is_right(
 
 
 # Real nodes
-
-
-async def test_a_new_subscription_on_another_broker_gets_what_is_retained(tmp_path: Path) -> None:
-    async with pair(tmp_path) as (a, b):
-        await b.publish("t/1", b"x", 1, retain=True)
-        await until(lambda: a.registry().retained.count == 1)
-        async with a.subscribe("t/#", qos=1) as messages:
-            message = await anext(messages)
-            assert (message.payload, message.qos, message.retain) == (b"x", 1, True)
-        await a.publish("t/1", b"", retain=True)
-        await until(lambda: b.registry().retained.count == 0)
 
 
 def test_what_was_retained_while_the_broker_was_no_node_is_new_to_the_cluster(

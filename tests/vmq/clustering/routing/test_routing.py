@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.support.until import until
 from tests.support.wire import PUBACK, Will, publish_packet
 from tests.vmq.clustering.fakes import Member, cluster, settle
-from tests.vmq.clustering.nodes import address, clustering, config, pair, together
+from tests.vmq.clustering.nodes import address, clustering, config, together
 from tests.vmq.mqtt.strategies import ANY_FILTER, TOPICS
 from vmq.broker import Broker
 from vmq.clustering.messages.publishes import RemotePublish, RemotePublishRun, flags_of
@@ -253,18 +253,6 @@ def test_every_node_gets_what_its_subscribers_match_and_nothing_else(
 
 
 # Real nodes
-
-
-async def test_publishes_cross_from_broker_to_broker(tmp_path: Path) -> None:
-    async with pair(tmp_path) as (a, b), b.subscribe("t/#", qos=2) as messages:
-        await until(lambda: bool(a.registry().route(b"t/1").nodes))
-        for qos in (0, 1, 2):
-            await a.publish("t/1", b"%d" % qos, qos)
-            message = await anext(messages)
-            assert (message.payload, message.qos) == (b"%d" % qos, qos)
-        assert (
-            sum(f.samples[0].value for f in a.metrics.families() if "matches_remote" in f.name) == 3
-        )
 
 
 async def test_a_node_that_joins_routes_to_what_was_subscribed_before(tmp_path: Path) -> None:

@@ -1,19 +1,13 @@
 """Share groups across nodes: one member of the whole cluster, whatever happens meanwhile."""
 
-import asyncio
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.until import until
 from tests.support.wire import publish_packet
 from tests.vmq.clustering.fakes import Member
-from tests.vmq.clustering.nodes import pair
 from tests.vmq.clustering.routing.test_routing import Three
 from tests.vmq.support import Client
 from vmq.clustering.messages.publishes import MAX_HOPS, RemotePublish
@@ -28,15 +22,6 @@ GROUP = "$share/g/t"
 @pytest.fixture
 def three() -> Three:
     return Three()
-
-
-@pytest.fixture
-def durable(tmp_path: Path) -> Iterator[Three]:
-    """The same with stores."""
-    found = Three(tmp_path)
-    yield found
-    for each in found.all:
-        each.house.close()
 
 
 def worker(member: Member, number: int = 1, qos: int = 1, *, clean: bool = True) -> Client:
@@ -304,30 +289,3 @@ def test_each_message_reaches_one_member_at_most_and_one_if_any_stays(
 
 
 # Real nodes
-
-
-async def test_two_brokers_share_out_what_one_publishes(tmp_path: Path) -> None:
-    async with (
-        pair(tmp_path) as (a, b),
-        a.subscribe(GROUP, qos=1) as here,
-        b.subscribe(GROUP, qos=1) as there,
-    ):
-        await until(lambda: bool(a.registry().route(b"t").shared))
-        core = a.registry().core
-        core.options.shared_subscription_policy = "random"
-        got: list[bytes] = []
-
-        async def collect(messages: Any) -> None:
-            async for message in messages:
-                got.append(message.payload)
-
-        tasks = [asyncio.create_task(collect(each)) for each in (here, there)]
-        wanted = [b"%d" % number for number in range(50)]
-        for each in wanted:
-            await a.publish("t", each, 1)
-        await until(lambda: len(got) >= len(wanted))
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        assert sorted(got) == sorted(wanted)
-        assert core.counters.router_matches_remote > 0
