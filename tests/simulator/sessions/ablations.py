@@ -9,26 +9,22 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-from tests.simulator.sessions import node, scripts, without
+from tests.simulator.sessions import scripts, without
 from tests.simulator.sessions.faults import ALL_KINDS
 from tests.simulator.switched_off import switched_off
 from vmq.clustering.front.connection import FrontConnection
 from vmq.clustering.front.front import SessionFront
-from vmq.clustering.origin.origin import Origin
 from vmq.clustering.origin.outbox import SlotOutbox
 from vmq.clustering.slots import attachments, copies, merge, records
 from vmq.clustering.slots.attachments import Attachments
 from vmq.clustering.slots.cold import ColdQueues
 from vmq.clustering.slots.copies import SlotCopy
 from vmq.clustering.slots.effects import Effects
-from vmq.clustering.slots.here import LocalNode
 from vmq.clustering.slots.owned import OwnedSlot
 from vmq.clustering.slots.owner import SlotOwner
 from vmq.clustering.slots.reach import Reach
 from vmq.clustering.slots.register import ClientRegister
-from vmq.clustering.slots.sharing import ShareGroups
 from vmq.clustering.slots.state import SlotState
-from vmq.clustering.slots.subscribers import Subscribers
 
 
 @dataclass(frozen=True)
@@ -178,23 +174,6 @@ ABLATIONS: dict[str, Ablation] = {
         strict=False,
         seeds=(3,),
     ),
-    "life": Ablation(
-        "what a peer confirmed or denied holds for one life of it",
-        ((SlotOwner, "forget", without.remember),),
-        ("tail", "wipe", "kill"),
-    ),
-    "whole": Ablation(
-        "an old copy stays until the new one is whole",
-        ((SlotCopy, "begin", without.old_copy_goes),),
-        ("kill", "silent"),
-        strict=False,
-    ),
-    "disk": Ablation(
-        "a follower confirms what is on its disk",
-        ((Effects, "send_stored", without.before_the_disk),),
-        ("kill", "disk", "wipe"),
-        strict=False,
-    ),
     "unwritten": Ablation(
         "a copy that becomes a state has what is on its way to the disk",
         ((Effects, "_unwritten", without.unwritten_heads),),
@@ -262,22 +241,6 @@ ABLATIONS: dict[str, Ablation] = {
         ("split", "pause"),
         seeds=(41,),
     ),
-    "routes": Ablation(
-        "SUBACK waits until the nodes in reach have the route",
-        ((Subscribers, "_announce", without.before_the_routes),),
-        ("kill",),
-    ),
-    "lives": Ablation(
-        "an origin and a lineage end with the life of their broker",
-        ((node, "incarnation_of", without.one_life),),
-        ("kill", "rack"),
-        strict=False,
-    ),
-    "promises": Ablation(
-        "who denies forks or learns a view has that on disk, synced",
-        ((Effects, "begin_commit", without.never_synced),),
-        ("tail",),
-    ),
     "entries": Ablation(
         "the context of a copy counts only when all its entries are there",
         ((copies, "salvage", without.with_its_context),),
@@ -291,36 +254,11 @@ ABLATIONS: dict[str, Ablation] = {
         ("kill", "skew"),
         script=scripts.is_attached_by_a_clock_that_is_ahead,
     ),
-    "clocks": Ablation(
-        "what follows from what another node has stamped is stamped later",
-        ((LocalNode, "heard_of", without.ignore),),
-        ("skew", "handover", "kill"),
-    ),
-    "moved": Ablation(
-        "a front whose client is elsewhere drops its unanswered QoS 1 messages",
-        ((Origin, "drop", without.ignore),),
-        ("halfopen", "pause", "oneway"),
-    ),
     "limits": Ablation(
         "what plugins have decided for a session goes to its next owner",
         ((records, "_load_head", without.load_unlimited),),
         ("kill", "handover"),
         seeds=(3,),
         narrow=True,
-    ),
-    "takers": Ablation(
-        "who took a message from a member of a share group knew that this one had gone",
-        ((merge, "_is_theirs", without.later_lineage),),
-        ("split", "kill", "handover"),
-    ),
-    "sole": Ablation(
-        "what a member was not sent at QoS 2 stays while another owner may serve it",
-        ((ShareGroups, "_is_sole", lambda self: True),),
-        ("split", "deaf"),
-    ),
-    "fixed": Ablation(
-        "forks choose the same member of a share group for what was handed on",
-        ((ShareGroups, "_fixed", ShareGroups._best),),
-        ("split", "deaf"),
     ),
 }

@@ -7,7 +7,6 @@ import msgspec
 
 from vmq.clustering.front.connection import FrontConnection
 from vmq.clustering.front.front import SessionFront
-from vmq.clustering.messages.base import NodeMessage
 from vmq.clustering.messages.fronts import Attach, TableEntry
 from vmq.clustering.messages.slots import SlotView
 from vmq.clustering.origin.outbox import SlotOutbox
@@ -15,7 +14,7 @@ from vmq.clustering.slots import merge, records
 from vmq.clustering.slots.attachment import Attachment, SlotFlows, is_told_of
 from vmq.clustering.slots.attachments import Attachments
 from vmq.clustering.slots.cold import ColdQueues
-from vmq.clustering.slots.copies import RecordSet, SlotCopy
+from vmq.clustering.slots.copies import SlotCopy
 from vmq.clustering.slots.effects import Effects
 from vmq.clustering.slots.flow import FlowRun
 from vmq.clustering.slots.owner import SlotOwner
@@ -24,7 +23,7 @@ from vmq.clustering.slots.register import ClientRegister, SentMessage
 from vmq.clustering.slots.state import SlotState
 from vmq.clustering.slots.subscribers import Subscribers
 from vmq.clustering.slots.turns import Turns
-from vmq.clustering.slots.words import NO_LINEAGE, Dot, Lineage, incarnation_of
+from vmq.clustering.slots.words import NO_LINEAGE, Lineage
 from vmq_cluster.clocks import NodeClock
 
 
@@ -118,16 +117,6 @@ def nothing_again(self: SessionFront, connection: FrontConnection) -> None:
     connection.held.clear()
 
 
-def old_copy_goes(self: SlotCopy, lineage: Lineage, version: int) -> RecordSet:
-    self.whole, self.remains = None, []
-    self.building = self.new_set(lineage, version)
-    return self.building
-
-
-def before_the_disk(self: Effects, store: int, message: NodeMessage) -> None:
-    self.send(store, message)
-
-
 def by_the_clock(self: SlotState, now: int) -> int:
     self.last = now
     self.changed["h", "", 0, 0] = None
@@ -167,26 +156,7 @@ def end_without_record(
 _subscribe = SlotState.subscribe
 
 
-def before_the_routes(
-    self: Subscribers, client: str, begun: list[str], ended: list[str], then: Callable[[], None]
-) -> None:
-    _announce(self, client, begun, ended, ignore)
-    self._owned.when_safe(then)
-
-
 _announce = Subscribers._announce
-
-
-def one_life(store: int, boot: int) -> int:
-    return incarnation_of(store, 1)
-
-
-def never_synced(self: Effects) -> tuple[int, dict[bytes, bytes | None], bool]:
-    number, writes, _ = _begin_commit(self)
-    return number, writes, False
-
-
-_begin_commit = Effects.begin_commit
 
 
 def with_its_context(records: dict[bytes, bytes]) -> SlotState:
@@ -205,10 +175,6 @@ def age_by_clock(self: ClientRegister) -> tuple[Lineage, int, int]:
 
 def is_current(self: SlotCopy, view: SlotView, me: int) -> bool:
     return True
-
-
-def later_lineage(one: SlotState, ours: str, other: SlotState, theirs: str, dot: Dot) -> bool:
-    return other.lineage > one.lineage
 
 
 def told_of_what_is_in_it(asked: Attach, state: SlotState, is_new: bool) -> bool:
