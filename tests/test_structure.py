@@ -1,9 +1,11 @@
 """The house in numbers: modules a folder, lines a file and a function, one class a name."""
 
 import ast
+import functools
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -50,6 +52,31 @@ def sources() -> Iterator[tuple[str, Path]]:
             yield path.relative_to(ROOT).as_posix(), path
 
 
+class Definition(NamedTuple):
+    """A function, or a class with its bases: what is kept of a tree, for trees cost memory."""
+
+    file: str
+    name: str
+    lines: int
+    is_at_the_top: bool
+    bases: list[str] | None
+
+
+@functools.cache
+def definitions() -> list[Definition]:
+    """All of the product, read once for all rules: parsing is what takes time."""
+    found = []
+    for file, path in sources():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                bases = None
+                if isinstance(node, ast.ClassDef):
+                    bases = [ast.unparse(base) for base in node.bases]
+                lines = (node.end_lineno or 0) - node.lineno + 1
+                found.append(Definition(file, node.name, lines, node.col_offset == 0, bases))
+    return found
+
+
 def test_nothing_but_the_broker_lies_at_the_top() -> None:
     assert {path.name for path in (ROOT / "vmq").glob("*.py")} == TOP
     assert [path.name for path in (ROOT / "vmq" / "clustering").glob("*.py")] == ["__init__.py"]
@@ -72,13 +99,10 @@ def test_files_fit_500_lines() -> None:
 
 def test_functions_fit_60_lines() -> None:
     long: dict[str, int] = {}
-    for name, path in sources():
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                count = (node.end_lineno or 0) - node.lineno + 1
-                place = f"{name}:{node.name}"
-                if count > 60:
-                    long[place] = max(count, long.get(place, 0))
+    for each in definitions():
+        place = f"{each.file}:{each.name}"
+        if each.bases is None and each.lines > 60:
+            long[place] = max(each.lines, long.get(place, 0))
     too_long = {
         place: count
         for place, count in long.items()
@@ -90,11 +114,9 @@ def test_functions_fit_60_lines() -> None:
 
 def test_a_class_has_its_name_for_itself() -> None:
     classes = Counter(
-        node.name
-        for name, path in sources()
-        if name.startswith("vmq/")
-        for node in ast.parse(path.read_text()).body
-        if isinstance(node, ast.ClassDef)
+        each.name
+        for each in definitions()
+        if each.file.startswith("vmq/") and each.is_at_the_top and each.bases is not None
     )
     assert {name for name, count in classes.items() if count > 1} == set()
 
@@ -139,11 +161,9 @@ def compiled_core() -> Iterator[ast.Module]:
 def protocols() -> set[str]:
     """The names of all classes by which a room knows another one without its type."""
     return {
-        node.name
-        for _, path in sources()
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.ClassDef)
-        and any(ast.unparse(base).split("[")[0].endswith("Protocol") for base in node.bases)
+        each.name
+        for each in definitions()
+        if any(base.split("[")[0].endswith("Protocol") for base in each.bases or ())
     }
 
 
