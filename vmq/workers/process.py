@@ -141,7 +141,7 @@ class Worker:
         self._ending.set()
         self.signal(signal.SIGTERM)
         if self._task is not None:
-            await self._task
+            await asyncio.wait([self._task])
 
     def signal(self, number: int) -> None:
         """Sends its process a signal, if there is one."""
@@ -235,7 +235,7 @@ class Worker:
             case WorkerFailed():
                 self.trouble = message.reason
             case Followed() if self._answers:
-                self._answers.pop(0).set_result(message.refusal)
+                _answer(self._answers.pop(0), message.refusal)
             case Alive(reading, doors):
                 self.doors.told(doors)
                 if reading is not None:
@@ -253,7 +253,7 @@ class Worker:
         self.doors = Doors()
         for each in self._answers:
             # It begins anew with the configuration as it is by then.
-            each.set_result("")
+            _answer(each, "")
         self._answers.clear()
 
     # --- what it is told and asked
@@ -302,6 +302,11 @@ class Worker:
             return None
         trouble = f": {self.trouble}" if self.trouble else ""
         return f"worker {self.number} is {self.state}{trouble}"
+
+
+def _answer(awaited: "asyncio.Future[str]", refusal: str) -> None:
+    if not awaited.done():  # who waited may be gone: a stop does not wait for a reload
+        awaited.set_result(refusal)
 
 
 def _ending_of(code: int) -> str:

@@ -141,6 +141,21 @@ async def test_one_that_ends_instead_of_answering_holds_up_nobody(make: Make) ->
     assert await asyncio.wait_for(answer, TIMEOUT) == ""
 
 
+@pytest.mark.parametrize("program", [LIVES, HANGS])
+async def test_whoever_waits_for_its_answer_may_go_and_it_still_ends(
+    program: str, make: Make
+) -> None:
+    """As at a stop during a reload."""
+    worker = make(program)
+    await asyncio.wait_for(worker.begun.wait(), TIMEOUT)
+    answer = asyncio.create_task(worker.follow(SETTINGS))
+    await asyncio.sleep(0)
+    answer.cancel()
+    await asyncio.wait_for(worker.stop(), TIMEOUT)
+    assert worker.state is WorkerState.STOPPED
+    assert worker.pid == 0
+
+
 async def test_the_end_is_seen_though_a_process_of_its_own_goes_on(make: Make) -> None:
     worker = make(FORKS)
     await asyncio.wait_for(worker.begun.wait(), TIMEOUT)
