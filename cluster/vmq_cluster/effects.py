@@ -59,9 +59,13 @@ class Excluded:
 
 @dataclass(slots=True, frozen=True)
 class NameTaken:
-    """The node at an address says that it has this node's name; if it lives, one of the two has to have another."""
+    """The node at an address says that it has this node's name; if it lives, one of the two has to have another.
+
+    With `is_lost` the name is that one's for good: it came with a later store while this node was away.
+    """
 
     address: str
+    is_lost: bool = False
 
 
 @dataclass(slots=True, frozen=True)

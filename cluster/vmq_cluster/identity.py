@@ -6,6 +6,9 @@ the disk is new, and when the last life ended in a way that may have cost it its
 and the machine has been booted since. The **epoch** changes with each start and numbers what only lives in memory:
 frames, broadcasts, payloads of channels. Both rise from life to life; where a node that lost its disk and its clock
 starts too low, its peers tell it so.
+
+The **store** stands for the disk, and stays as long as that does: of two nodes with one name the later store has it.
+The **cluster** is the one that the node belongs to, once that has one (`vmq_cluster.rollcall`).
 """
 
 from typing import TYPE_CHECKING, Final
@@ -13,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from vmq_cluster.errors import ClusterError, StorageError
-from vmq_cluster.messages import MAX_NAME, Name, Positive
+from vmq_cluster.messages import MAX_NAME, Name, Number, Positive
 from vmq_cluster.storage import Transaction
 
 if TYPE_CHECKING:
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
 _KEY: Final = b"i"
 #: The low bits of an incarnation are random; those above are milliseconds, so that it rises.
 RANDOM_BITS: Final = 20
+_CLUSTER_BITS: Final = 62
 
 
 class _Stored(msgspec.Struct, array_like=True):
@@ -34,6 +38,9 @@ class _Stored(msgspec.Struct, array_like=True):
     boot: bytes
     #: Whether the node was stopped, so that nothing is missing.
     clean: bool
+    #: 0: the record is of a version that had none.
+    store: Number = 0
+    cluster: Number = 0
 
 
 class Identity:
@@ -53,10 +60,12 @@ class Identity:
         self._random = random
         self._boot = boot
         self.name = name
+        #: 0: none yet.
+        self.cluster = 0
         stored = self._load()
         if stored is None:
             self.epoch = max(wall, 1)
-            self.incarnation = self._fresh(wall, 0)
+            self.incarnation = self.store = self._fresh(wall, 0)
         else:
             if stored.name != name:
                 raise ClusterError(
@@ -64,6 +73,8 @@ class Identity:
                     "one needs a data directory of its own"
                 )
             self.epoch = max(wall, stored.epoch + 1)
+            self.store = stored.store or stored.incarnation
+            self.cluster = stored.cluster
             intact = stored.clean or (boot != b"" and boot == stored.boot)
             self.incarnation = (
                 stored.incarnation if intact else self._fresh(wall, stored.incarnation)
@@ -73,6 +84,16 @@ class Identity:
     def renew(self, wall: int, above: int) -> None:
         """Goes on under a new incarnation, above one that others know."""
         self.incarnation = self._fresh(wall, max(above, self.incarnation))
+        self._save(clean=False)
+
+    def succeed(self, store: int) -> None:
+        """This store, which is new, comes after one that had the name before."""
+        self.store = self._fresh(0, store)
+        self._save(clean=False)
+
+    def belong_to(self, cluster: int) -> None:
+        """The node's cluster is this one; 0: one that is founded herewith."""
+        self.cluster = cluster or self._random.getrandbits(_CLUSTER_BITS) + 1
         self._save(clean=False)
 
     def outlive(self, epoch: int) -> None:
@@ -98,6 +119,7 @@ class Identity:
             raise StorageError(f"the record of the node's identity is damaged: {error}") from None
 
     def _save(self, clean: bool) -> None:
-        stored = _Stored(self.name, self.incarnation, self.epoch, self._boot, clean)
+        lives = self.incarnation, self.epoch, self._boot
+        stored = _Stored(self.name, *lives, clean, self.store, self.cluster)
         self._transaction.put(_KEY, msgspec.msgpack.encode(stored))
         self._transaction.sync()

@@ -78,8 +78,10 @@ class Machine:
         wall: Callable[[], int],
         boot: bytes = b"",
         versions: Versions = Versions(),  # noqa: B008 - it is immutable
+        siblings: frozenset[str] = frozenset(),
     ) -> None:
-        """`address` is where the others reach this node; `boot` tells boots of the machine apart.
+        """`address` is where the others reach this node; `boot` tells boots of the machine apart; `siblings` are nodes
+        that make no cluster with this one as long as they are among themselves.
 
         `versions` are those of all that is said between nodes, by the application too.
 
@@ -108,9 +110,8 @@ class Machine:
         self.dialects = Dialects(versions, outbox)
         self._order = FrameOrder()
         self._frames = 0
-        self._rollcall = RollCall(
-            identity, self.membership, self.detector, options, wall, self._is_handed_over, outbox
-        )
+        parts = identity, self.membership, self.detector, options, wall
+        self._rollcall = RollCall(*parts, self._is_handed_over, outbox, siblings)
         #: What the machines were last told, to see when it changes.
         self._others: list[str] | None = None
         self._up: list[str] = []
@@ -157,6 +158,8 @@ class Machine:
         if frame.epoch > self._wall() + FAR_AHEAD:
             self._outbox.emit(Misbehaved(peer, "a frame from the far future"))
             return self._finish(now)
+        if self._rollcall.turns_away(frame):
+            return self._finish(now)
         last = self._order.epoch(peer)
         if frame.epoch < last:
             self._rollcall.refuse_stale(frame, last)
@@ -166,8 +169,8 @@ class Machine:
         if not self._order.accepts(frame):
             return []
         if not self.dialects.accepts(frame):
-            self.detector.lost(peer, "it is of another version", now)
-            self._rollcall.refuse_version(frame)
+            self.detector.lost(peer, "it cannot be talked with", now)
+            self._rollcall.show_own(frame)
             return self._finish(now)
         try:
             for message in frame.messages:
@@ -184,6 +187,7 @@ class Machine:
                     ):  # it is none any more, and here is a word of it
                         self._settle(now)
                         self.detector.heard(peer, now)
+            self._rollcall.learn_cluster(frame)
         except MalformedError as error:
             self._outbox.emit(Misbehaved(peer, str(error)))
         return self._finish(now)
@@ -333,8 +337,10 @@ class Machine:
 
     def _frame(self, messages: list[AnyMessage]) -> Frame:
         self._frames += 1
-        speaks, reads, _ = self.dialects.own
-        return Frame(FORMAT, self.name, self.identity.epoch, self._frames, messages, speaks, reads)
+        own, me = self.dialects.own, self.identity
+        head = FORMAT, self.name, me.epoch, self._frames
+        tail = own.speaks, own.reads, own.alike, me.cluster, me.store
+        return Frame(*head, messages, *tail)
 
 
 def _frames(messages: list[AnyMessage]) -> list[list[AnyMessage]]:

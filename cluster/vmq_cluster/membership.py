@@ -1,7 +1,8 @@
 """Who belongs to the cluster: a replicated set that needs nobody's consent.
 
-For each name there is one record, and of two records for a name the greater one is true: the later incarnation, in
-it the later status, in that the later version. So all nodes agree once they have heard the same, in whatever order.
+For each name there is one record, and of two records for a name the greater one is true: the later store, in it the
+later incarnation, then the later status, in that the later version. So all nodes agree once they have heard the same,
+in whatever order.
 
     JOINED -> LEAVING -> LEFT        by itself: it hands over what it has, then it goes
     JOINED -> EXPIRED                by the others: dead for longer than `dead_node_timeout`
@@ -10,6 +11,10 @@ it the later status, in that the later version. So all nodes agree once they hav
 No incarnation comes back from the last three. A node that learns that it expired goes on under a new incarnation at
 once, for nobody wanted it away; one that was removed stays out until it is told to join. What was deleted since
 does not return with it: see `vmq_cluster.metadata.exchange`.
+
+A node of which others know a later store by its name has **lost** that, unless it is new itself, as after its disk was
+wiped: then it counts its store above the other's. Else it keeps the other's record in the place of its own, belongs to
+no cluster, and cannot join under this name.
 
 Changes are pushed to everybody by the node that makes them; heartbeats carry a digest of all records, and nodes
 whose digests differ send each other all they know.
@@ -42,8 +47,15 @@ class Status(IntEnum):
 
 
 def rank(record: MemberRecord) -> tuple[int, int, int, str]:
-    """Of two records for one name, the one of higher rank is true."""
+    """Of two records for one name and store, the one of higher rank is true."""
     return (record.incarnation, record.status, record.version, record.address)
+
+
+def is_later(one: MemberRecord, other: MemberRecord) -> bool:
+    """Whether of two records for one name the first is true: a later store has the name."""
+    if one.store != other.store and one.store and other.store:
+        return one.store > other.store
+    return (rank(one), one.store) > (rank(other), other.store)
 
 
 def is_active(record: MemberRecord) -> bool:
@@ -72,6 +84,10 @@ class Membership:
         """Says where this node can be reached; emits `Excluded` if it no longer belongs."""
         self._address = address
         own = self._records.get(self._identity.name)
+        if own is not None and own.store > self._identity.store:
+            self._changed()
+            self._outbox.emit(NameTaken(own.address, is_lost=True))
+            return
         if own is None or own.incarnation < self._identity.incarnation:
             # A life that begins after the node was taken out is out as well, until it is told to join.
             status = Status.JOINED if own is None or is_active(own) else own.status
@@ -79,7 +95,9 @@ class Membership:
             self._records[self._identity.name] = fresh
         elif own.incarnation > self._identity.incarnation:
             raise StorageError("the records of members know a later life of this node than it has")
-        elif own.status == Status.LEAVING or (is_active(own) and own.address != address):
+        elif own.status == Status.LEAVING or (
+            is_active(own) and (own.address, own.store) != (address, self._identity.store)
+        ):
             # A leave that did not come to its end is called off by a start; LEAVING needs a new life for that.
             if own.status == Status.LEAVING:
                 self._identity.renew(0, own.incarnation)
@@ -94,9 +112,24 @@ class Membership:
         return self._records[self._identity.name]
 
     @property
+    def address(self) -> str:
+        """Where this node can be reached."""
+        return self._address
+
+    @property
     def belongs(self) -> bool:
         """Whether this node is a member; else it keeps to itself."""
-        return is_active(self.own)
+        return is_active(self.own) and not self.has_lost_name
+
+    @property
+    def has_lost_name(self) -> bool:
+        """Whether another node has this one's name for good; `own` is that one's record then."""
+        return self.own.store > self._identity.store
+
+    @property
+    def is_new(self) -> bool:
+        """Whether this node has never had others."""
+        return not self._identity.cluster and len(self._records) == 1
 
     @property
     def records(self) -> list[MemberRecord]:
@@ -135,7 +168,16 @@ class Membership:
     # --- changes made here
 
     def rejoin(self, wall: int, above: int) -> None:
-        """This node belongs to the cluster again, or still, under a new incarnation."""
+        """This node belongs to the cluster again, or still, under a new incarnation.
+
+        Raises:
+            ClusterError: another node has its name for good.
+        """
+        if self.has_lost_name:
+            raise ClusterError(
+                f"the node at {self.own.address} has the name {self.own.name!r} by now: this one can join under "
+                "another name, with an empty data directory"
+            )
         self._identity.renew(wall, max(above, self.own.incarnation))
         self._set(self._own(0, self._address))
 
@@ -165,7 +207,7 @@ class Membership:
             MalformedError: an incarnation from the far future, above which there may soon be no other.
         """
         limit = (wall + FAR_AHEAD) << RANDOM_BITS
-        if any(record.incarnation > limit for record in records):
+        if any(max(record.incarnation, record.store) > limit for record in records):
             raise MalformedError("a member from the far future")
         changed = False
         for record in records:
@@ -175,9 +217,11 @@ class Membership:
             known = self._records.get(record.name)
             if known is None and len(self._records) >= MAX_MEMBERS:
                 continue
-            if known is None or rank(record) > rank(known):
-                self._records[record.name] = record
-                self._store(record)
+            if known is None or is_later(record, known):
+                store = 0 if known is None else known.store  # an older version does not tell it
+                later = msgspec.structs.replace(record, store=record.store or store)
+                self._records[record.name] = later
+                self._store(later)
                 changed = True
         if changed:
             self._changed()
@@ -185,7 +229,11 @@ class Membership:
 
     def _heard_of_itself(self, record: MemberRecord, by: str, wall: int) -> bool:
         own = self.own
-        if rank(record) <= rank(own):
+        if not is_later(record, own):
+            return False
+        if record.store > self._identity.store:
+            return self._heard_of_later_store(record, wall)
+        if self.has_lost_name:
             return False
         if record.incarnation == own.incarnation and record.status in (Status.LEFT, Status.REMOVED):
             was_active = is_active(own)
@@ -205,11 +253,26 @@ class Membership:
         self._store(fresh)
         return True
 
+    def _heard_of_later_store(self, record: MemberRecord, wall: int) -> bool:
+        if self.is_new:
+            self._identity.succeed(record.store)
+            self._identity.renew(wall, max(record.incarnation, self.own.incarnation))
+            self._set(self._own(0, self._address))
+            return True
+        had_lost = self.has_lost_name
+        self._set(record)
+        if not had_lost:
+            self._outbox.emit(NameTaken(record.address, is_lost=True))
+        return True
+
     # --- bookkeeping
 
     def _own(self, version: int, address: str) -> MemberRecord:
         identity = self._identity
-        return MemberRecord(identity.name, identity.incarnation, Status.JOINED, version, address)
+        status = Status.JOINED
+        return MemberRecord(
+            identity.name, identity.incarnation, status, version, address, identity.store
+        )
 
     def _set(self, record: MemberRecord) -> None:
         self._records[record.name] = record
@@ -228,7 +291,7 @@ class Membership:
             each for each in self.others if self._records[each].status == Status.LEAVING
         ]
         addresses = {name: self._records[name].address for name in self.others}
-        self._outbox.emit(MembersChanged(addresses | {self.own.name: self.own.address}))
+        self._outbox.emit(MembersChanged(addresses | {self.own.name: self._address}))
 
     def _store(self, record: MemberRecord) -> None:
         self._transaction.put(_PREFIX + record.name.encode(), msgspec.msgpack.encode(record))

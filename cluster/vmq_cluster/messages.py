@@ -63,6 +63,8 @@ class MemberRecord(Struct, array_like=True, frozen=True):
     status: Annotated[int, Meta(ge=0, le=4)]
     version: Number
     address: Address
+    #: Which disk the member has: see `vmq_cluster.identity`. 0: unknown.
+    store: Number = 0
 
 
 class Heartbeat(Message, tag=1):
@@ -85,7 +87,8 @@ class Members(Message, tag=2):
     """All members that the sender knows; `asks` for those of the receiver in return.
 
     The answer has the ticket of the question, which is above 0 where it matters who answers. `taken` is where the
-    sender hears another node of the receiver's name, which is why nothing else that the receiver says counts.
+    sender hears another node of the receiver's name, which is why nothing else that the receiver says counts. The
+    record is that node's then, if it has the name for good.
     """
 
     records: Annotated[list[MemberRecord], Meta(max_length=MAX_MEMBERS)]
@@ -223,6 +226,11 @@ class Frame(Struct, array_like=True, frozen=True):
     #: See `vmq_cluster.metadata.versions`.
     speaks: Number = 1
     reads: Number = 1
+    #: What all nodes of a cluster have alike: see `vmq_cluster.metadata.versions`. 0: unknown.
+    alike: Number = 0
+    #: Which cluster the sender belongs to, and which disk it has: see `vmq_cluster.identity`. 0: unknown.
+    cluster: Number = 0
+    store: Number = 0
 
 
 class _Torn(Struct, array_like=True):
@@ -235,6 +243,9 @@ class _Torn(Struct, array_like=True):
     messages: Annotated[list[msgspec.Raw], Meta(max_length=MAX_MESSAGES)]
     speaks: Number = 1
     reads: Number = 1
+    alike: Number = 0
+    cluster: Number = 0
+    store: Number = 0
 
 
 class _Head(Struct, array_like=True):
@@ -302,7 +313,9 @@ def _known_part(raw: bytes, speaks: int, fault: Exception) -> Frame:
             messages.append(_MESSAGE_DECODER.decode(each))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             continue  # a later version has it
-    return Frame(FORMAT, torn.sender, torn.epoch, torn.number, messages, torn.speaks, torn.reads)
+    head = FORMAT, torn.sender, torn.epoch, torn.number
+    tail = torn.speaks, torn.reads, torn.alike, torn.cluster, torn.store
+    return Frame(*head, messages, *tail)
 
 
 def _head_of(raw: bytes) -> _Head:

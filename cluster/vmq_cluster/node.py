@@ -155,6 +155,7 @@ class ClusterNode:
                 self._world.wall,
                 self._world.boot,
                 self._versions,
+                frozenset(self._nearby),
             )
             self._machine.channels.holds = self._holds
             self._carry_out(self._machine.start(self._now()))
@@ -208,13 +209,14 @@ class ClusterNode:
     @property
     def address(self) -> str:
         """Where the others reach this node."""
-        return self._running.membership.own.address
+        return self._running.membership.address
 
     @property
     def members(self) -> dict[str, str]:
         """Names and addresses, this node's own included."""
         membership = self._running.membership
         found = {each.name: each.address for each in membership.records}
+        found[self.name] = membership.address
         return {name: found[name] for name in sorted([*membership.others, self.name])}
 
     @property
@@ -424,9 +426,8 @@ class ClusterNode:
 
     def _on_nonsense(self, peer: str, reason: str) -> None:
         log.warning("dropped the link of %s: %s", peer or "a node without a name", reason)
-        if peer:
-            if self._machine is not None:
-                self._step(self._machine.lost, peer, reason)
+        if peer and self._machine is not None:
+            self._step(self._machine.lost, peer, reason)
 
     def _step(self, what: Callable[..., list[Effect]], *about: Any) -> None:
         """Has the machine do something, now, and carries out what comes of it."""

@@ -8,7 +8,11 @@ one of the others has heard it, and is out.
 
 **A name is the live node's.** As long as a member is up, no other node is taken for it: a later life counts only from
 where the member is, or once that is down. Who comes with a name that is taken hears so, and its knocks count once the
-name is free.
+name is free. Who comes back when another store has had its name meanwhile has lost that for good.
+
+**A cluster has an identity**, which is founded by whoever has had company for a minute, and taken over by who has none:
+what nodes say is not listened to where they belong to another cluster. Founders who are members of each other agree on
+the lesser one. Nodes of one machine alone are no cluster yet, and older versions say nothing of theirs.
 """
 
 from collections.abc import Callable
@@ -19,7 +23,7 @@ from vmq_cluster.detector import Detector
 from vmq_cluster.effects import Left, NameRefused, NameTaken, Outbox, Refused
 from vmq_cluster.errors import ClusterError, MalformedError
 from vmq_cluster.identity import Identity
-from vmq_cluster.membership import Membership, Status, is_active, rank
+from vmq_cluster.membership import Membership, Status, is_active, is_later
 from vmq_cluster.messages import (
     MAX_MEMBERS,
     AnyMessage,
@@ -35,6 +39,8 @@ from vmq_cluster.options import Options
 STOPPED: Final = "it was stopped"
 #: With every so many heartbeats there is a knock at those that were taken for dead, and a word to those that are down.
 _KNOCK: Final = 10
+#: Seconds with others after which a cluster is founded: those that start at once find each other before.
+FOUND_AFTER: Final = 60.0
 
 
 class RollCall:
@@ -49,8 +55,11 @@ class RollCall:
         wall: Callable[[], int],
         is_handed_over: Callable[[], bool],
         outbox: Outbox,
+        siblings: frozenset[str] = frozenset(),
     ) -> None:
-        """`is_handed_over` answers whether this node may leave without anything being lost."""
+        """`is_handed_over` answers whether this node may leave without anything being lost; `siblings` are on its
+        machine.
+        """
         self._identity = identity
         self._membership = membership
         self._detector = detector
@@ -58,6 +67,9 @@ class RollCall:
         self._wall = wall
         self._is_handed_over = is_handed_over
         self._outbox = outbox
+        self._siblings = siblings
+        #: Since when this node has had others; None: it has none.
+        self._in_company: float | None = None
         #: Where to knock until somebody answers, and the tickets by which answers are known.
         self._contacts: dict[str, int] = {}
         self._tickets = 0
@@ -67,13 +79,17 @@ class RollCall:
         #: When a leave under way is given up, and who is to hear that this node has left.
         self._leaving: float | None = None
         self._farewell: set[str] = set()
-        #: Nodes with the names of others that are up: the lives of them that were told of.
-        self._namesakes: dict[str, int] = {}
+        #: Nodes that were turned away: the lives of them that were told of.
+        self._refused: dict[str, int] = {}
 
     # --- what an operator may ask
 
     def join(self, address: str) -> None:
-        """Asks the node at an address to be taken in; repeated until it answers."""
+        """Asks the node at an address to be taken in; repeated until it answers.
+
+        Raises:
+            ClusterError: another node has this one's name for good.
+        """
         if not self._membership.belongs:
             self._membership.rejoin(self._wall(), 0)
             self._leaving = None
@@ -139,6 +155,10 @@ class RollCall:
         """What a peer knows of members; those that are new to this node are told of it at once."""
         if message.taken:
             self._outbox.emit(NameRefused(message.taken))
+            own = [each for each in message.records if each.name == self._identity.name]
+            self._membership.merge(own, peer, self._wall())
+            if self._membership.has_lost_name:
+                self._contacts.clear()
             return
         before = set(self._membership.others)
         # What it says of itself counts: the frame would else have been refused.
@@ -164,7 +184,7 @@ class RollCall:
             own = self._membership.own
             if theirs is None or theirs.incarnation == own.incarnation:
                 continue
-            if theirs.address != own.address:
+            if theirs.address != self._membership.address:
                 self._outbox.emit(NameTaken(theirs.address))
                 if message.asks:  # so that it hears of it, too
                     self._outbox.knock(theirs.address, self._membership.message(asks=False))
@@ -178,7 +198,7 @@ class RollCall:
             and is_active(known)
             and is_active(record)
             and self._detector.is_up(record.name)
-            and rank(record) > rank(known)
+            and is_later(record, known)
         )
 
     def refuses(self, frame: Frame) -> bool:
@@ -193,17 +213,62 @@ class RollCall:
         address = _address_in(frame) or _address_of_heartbeat(frame)
         if address is None or address == known.address:
             return False
-        if self._namesakes.get(name) != frame.epoch:
-            if len(self._namesakes) >= MAX_MEMBERS:
-                del self._namesakes[next(iter(self._namesakes))]
-            self._namesakes[name] = frame.epoch
-            what = (
-                f"the node at {address} has the name of the one at {known.address}, which is up: each needs a name and "
-                "a data directory of its own"
-            )
-            self._outbox.emit(Refused(name, what))
+        self._refuse(
+            frame,
+            f"the node at {address} has the name of the one at {known.address}, which is up: each needs a name and a "
+            "data directory of its own",
+        )
         self._outbox.knock(address, Members([], asks=False, taken=known.address))
         return True
+
+    def turns_away(self, frame: Frame) -> bool:
+        """Whether the sender of a frame has lost its name, or belongs to another cluster; it hears so."""
+        known = self._membership.record(frame.sender)
+        answer: AnyMessage
+        if known is not None and 0 < frame.store < known.store:
+            reason = f"the node at {known.address} has its name by now, with a later data directory"
+            answer = Members([known], asks=False, taken=known.address)
+        elif self._is_foreign(frame, known):
+            reason = (
+                "it belongs to another cluster, and two clusters do not become one: a node that is to change comes "
+                "with an empty data directory"
+            )
+            answer = Heartbeat(self._membership.digest)
+        else:
+            return False
+        self._refuse(frame, reason)
+        address = _address_in(frame) or _address_of_heartbeat(frame)
+        if address is not None:
+            self._outbox.knock(address, answer)
+        return True
+
+    def _is_foreign(self, frame: Frame, known: MemberRecord | None) -> bool:
+        own = self._identity.cluster
+        if frame.cluster == own or not own or not frame.cluster:
+            return False
+        return known is None or known.status > Status.EXPIRED
+
+    def _refuse(self, frame: Frame, reason: str) -> None:
+        if self._refused.get(frame.sender) != frame.epoch:
+            if len(self._refused) >= MAX_MEMBERS:
+                del self._refused[next(iter(self._refused))]
+            self._refused[frame.sender] = frame.epoch
+            self._outbox.emit(Refused(frame.sender, reason))
+
+    def learn_cluster(self, frame: Frame) -> None:
+        """Takes over the identity of the cluster that a member belongs to, if this node knows none."""
+        own = self._identity.cluster
+        if (not own or frame.cluster < own) and frame.cluster:
+            if frame.sender in self._membership.others:
+                self._identity.belong_to(frame.cluster)
+
+    def _maybe_found(self, now: float) -> None:
+        if all(each in self._siblings for each in self._detector.up):
+            self._in_company = None
+        elif self._in_company is None:
+            self._in_company = now
+        elif now > self._in_company + FOUND_AFTER:
+            self._identity.belong_to(0)
 
     def on_stale_epoch(self, message: StaleEpoch) -> None:
         """Others have met a later life of this node than this one."""
@@ -221,8 +286,8 @@ class RollCall:
         else:
             self._outbox.knock(address, answer)
 
-    def refuse_version(self, frame: Frame) -> None:
-        """Lets a node that cannot be talked with see the version of this one, if it introduces itself.
+    def show_own(self, frame: Frame) -> None:
+        """Lets a node that cannot be talked with see what this one is, if it introduces itself.
 
         Whatever else it says is not answered: two that refuse each other would go on for ever.
         """
@@ -248,6 +313,8 @@ class RollCall:
             self._informed.clear()
             self._heartbeat(now)
             self._expire(now)
+            if not self._identity.cluster:
+                self._maybe_found(now)
         if self._leaving is not None:
             self._maybe_left(now, self._leaving)
 
@@ -264,7 +331,7 @@ class RollCall:
     def say_alive(self, peer: str, now: float) -> None:
         """One heartbeat: with the others', and first of all to who was not heard of until now."""
         heartbeat = self._detector.round_trips.heartbeat(peer, self._membership.digest, now)
-        heartbeat.address = self._membership.own.address
+        heartbeat.address = self._membership.address
         self._outbox.send(peer, heartbeat)
 
     def _heartbeat(self, now: float) -> None:

@@ -34,6 +34,7 @@ from vmq_cluster.identity import Identity
 from vmq_cluster.machine import Machine
 from vmq_cluster.membership import Membership, Status
 from vmq_cluster.messages import MAX_MEMBERS, Frame, Heartbeat, MemberRecord, Members, StaleEpoch
+from vmq_cluster.rollcall import FOUND_AFTER
 from vmq_cluster.storage import MemoryStorage, Transaction
 
 
@@ -125,6 +126,51 @@ def test_two_clusters_that_meet_are_one(seed: int) -> None:
     sim.run(5)
     sim.ask("a2", lambda: sim["a2"].join("b1"))
     sim.until(lambda: sim.is_joined(list(sim.nodes)), 30)
+
+
+@over_seeds(5)
+def test_two_clusters_are_never_one(seed: int) -> None:
+    """Who has no cluster yet is taken in, also with others of its machine, and after a restart."""
+    sim = Sim(seed, network=Network(longest=0.3))
+    sides = [[f"{side}{number}" for number in range(3)] for side in "ab"]
+    for first, *others in sides:
+        sim.add(first)
+        for name in others:
+            sim.add(name, join=first)
+    sim.run(FOUND_AFTER + 10)
+    identities = [{sim[name].identity.cluster for name in side} for side in sides]
+    assert [len(each) for each in identities] == [1, 1]
+    assert 0 not in identities[0] | identities[1]
+    assert identities[0] != identities[1]
+    sim.crash("a2")
+    sim.restart("a2")
+    sim.ask("a2", lambda: sim["a2"].join("b1"))
+    sim.run(10)
+    for side, other in zip(sides, reversed(sides), strict=True):
+        assert sim.is_joined(side)
+        told = [each for name in side for each in sim.nodes[name].of(Refused)]
+        assert told
+        assert {each.peer for each in told} <= {*other}
+        assert "it belongs to another cluster" in told[0].reason
+    sim.add("new", join="a0")
+    sim.until(lambda: sim.is_joined([*sides[0], "new"]), 20)
+    assert sim["new"].identity.cluster in identities[0]
+
+
+def test_founders_who_are_members_of_each_other_agree(sim: Sim) -> None:
+    names = sim.cluster(3)
+    for number, name in enumerate(names):
+        sim[name].identity.belong_to(10 + number)
+    sim.run(5)
+    assert {sim[name].identity.cluster for name in names} == {10}
+
+
+def test_nodes_of_one_machine_alone_are_no_cluster(sim: Sim) -> None:
+    names = sim.cluster(2)
+    for name in names:
+        sim[name]._rollcall._siblings = frozenset(names)
+    sim.run(FOUND_AFTER + 10)
+    assert {sim[name].identity.cluster for name in names} == {0}
 
 
 @over_seeds(10)
@@ -262,6 +308,58 @@ def test_a_name_is_free_once_its_node_is_down(sim: Sim) -> None:
     assert record is not None
     assert record.address == "elsewhere"
     assert sim[asked].detector.is_up(holder)
+
+
+@pytest.mark.parametrize("power", [False, True])
+@pytest.mark.parametrize("is_up", [False, True])
+def test_who_comes_back_to_a_name_that_another_had_meanwhile_has_lost_it(
+    is_up: bool, power: bool
+) -> None:
+    """Whether that one is up or not, and whatever life this one begins; it stays so when it starts again."""
+    sim = Sim(0)
+    holder, *others = names = sim.cluster(3)
+    sim.crash(holder, power)
+    away = sim.nodes.pop(holder)
+    sim.run(6)
+    sim.add(holder, join=others[0])
+    sim.until(lambda: sim.is_joined(names), 20)
+    if not is_up:
+        sim.crash(holder)
+        sim.run(6)
+    record = sim[others[0]].membership.record(holder)
+    later, sim.nodes[holder] = sim.nodes[holder], away
+    back = sim.restart(holder)
+    sim.until(lambda: back.membership.has_lost_name, 5)
+    assert not back.membership.belongs
+    assert NameTaken(holder, is_lost=True) in away.effects
+    for name in others:
+        assert sim[name].membership.record(holder) == record
+    told = {refused.reason for name in others for refused in sim.nodes[name].of(Refused)}
+    assert told == {f"the node at {holder} has its name by now, with a later data directory"}
+    with pytest.raises(ClusterError, match="has the name 'n000' by now"):
+        back.join(others[0])
+    sim.crash(holder)
+    away.effects.clear()
+    assert not sim.restart(holder).membership.belongs
+    assert away.of(NameTaken)
+    sim.crash(holder)
+    sim.nodes[holder] = later
+    later.machine = None
+    sim.restart(holder)
+    sim.until(lambda: sim.is_joined(names), 20)
+
+
+def test_a_disk_of_a_version_without_stores_has_one_and_keeps_its_name(sim: Sim) -> None:
+    names = sim.cluster(2)
+    sim.stop(names[0])
+    storage = sim.nodes[names[0]].storage
+    old = {key: msgspec.msgpack.decode(raw) for key, raw in storage.scan(b"", b"n")}
+    old[b"i"] = old[b"i"][:5]
+    old[b"m" + names[0].encode()].pop()
+    storage.write({key: msgspec.msgpack.encode(value) for key, value in old.items()}, sync=True)
+    machine = sim.restart(names[0])
+    assert machine.identity.store == machine.membership.own.store > 0
+    sim.until(lambda: sim.is_joined(names), 10)
 
 
 @pytest.mark.parametrize("wipe", [False, True])

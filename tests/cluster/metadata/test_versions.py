@@ -73,7 +73,7 @@ def test_who_is_up_and_comes_back_as_another_version_is_down_at_once() -> None:
     sim.restart(names[0])
     sim.run(OPTIONS.heartbeat_interval)
     (down,) = sim.nodes[names[1]].of(PeerDown)
-    assert down.reason == "it is of another version"
+    assert down.reason == "it cannot be talked with"
     assert not sim[names[1]].detector.up
 
 
@@ -100,11 +100,32 @@ def test_the_names_of_strangers_are_forgotten() -> None:
     assert len(outbox.effects) == 2 * MAX_MEMBERS
 
 
+@pytest.mark.parametrize("is_member", [False, True])
+def test_who_has_another_number_of_what_all_have_alike_is_refused_on_both_sides(
+    is_member: bool,
+) -> None:
+    sim = Sim(0)
+    names = sim.cluster(2) if is_member else [sim.add(name).name for name in ("a", "b")]
+    for name, slots in zip(names, (64, 256), strict=True):
+        sim.crash(name)
+        sim.nodes[name].versions = Versions(alike=slots, what="cluster.slots")
+        sim.restart(name)
+    sim.ask(names[1], lambda: sim[names[1]].join(names[0]))
+    sim.run(20)
+    assert not any(machine.detector.up for machine in sim)
+    assert is_member or not any(machine.membership.others for machine in sim)
+    for name, text in zip(
+        names, ("is 256, this node's is 64", "is 64, this node's is 256"), strict=True
+    ):
+        [refused] = sim.nodes[name].of(Refused)
+        assert text in refused.reason
+
+
 @pytest.mark.parametrize("unknown", [[99, "what is this"], [1, "no digest"], "no message"])
 def test_what_a_later_version_says_besides_is_passed_over(unknown: object) -> None:
     def raw(speaks: int) -> bytes:
         return msgspec.msgpack.encode(
-            [FORMAT, "node", 1, 1, [[1, 7], unknown, [1, 8]], speaks, 1, "and more"]
+            [FORMAT, "node", 1, 1, [[1, 7], unknown, [1, 8]], speaks, 1, 0, 0, 0, "and more"]
         )
 
     assert decode(raw(3), 2) == Frame(FORMAT, "node", 1, 1, [Heartbeat(7), Heartbeat(8)], 3, 1)

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Final
 
 from vmq_cluster.addresses import check_address
-from vmq_cluster.effects import Excluded, NameRefused, NameTaken
+from vmq_cluster.effects import Excluded, NameRefused, NameTaken, PeerUp, Refused
 from vmq_cluster.errors import ClusterError
 from vmq_cluster.membership import Status
 from vmq_cluster.node import ClusterNode
@@ -55,6 +55,8 @@ class Joining:
         self._needed: list[str] = []
         #: Where the node is that has this one's name for others, and when that was said last.
         self._refused: tuple[str, float] = ("", 0.0)
+        #: Whom this node refuses, and why; the last one that it does not hear since.
+        self._refusal: tuple[str, str] = ("", "")
         #: What was found out of an address that lets nobody in, and when: each look is a connection there.
         self._found: tuple[str, str, float] = ("", "", 0.0)
 
@@ -63,6 +65,8 @@ class Joining:
         node.on(Excluded, self._on_excluded)
         node.on(NameTaken, self._on_name_taken)
         node.on(NameRefused, self._on_name_refused)
+        node.on(Refused, self._on_refused)
+        node.on(PeerUp, self._on_up)
 
     def _on_excluded(self, effect: Excluded) -> None:
         self.excluded_by = effect.by
@@ -70,8 +74,17 @@ class Joining:
     def _on_name_refused(self, effect: NameRefused) -> None:
         self._refused = (effect.address, asyncio.get_running_loop().time())
 
+    def _on_refused(self, effect: Refused) -> None:
+        self._refusal = effect.peer, f"node {effect.peer} is refused: {effect.reason}"
+
+    def _on_up(self, effect: PeerUp) -> None:
+        if effect.peer == self._refusal[0]:
+            self._refusal = "", ""
+
     def _on_name_taken(self, effect: NameTaken) -> None:
-        if effect.address not in self.namesakes and len(self.namesakes) < _MOST_CONTACTS:
+        if effect.is_lost:
+            log.error("name lost: %s", lost_name(self._name, effect.address))
+        elif effect.address not in self.namesakes and len(self.namesakes) < _MOST_CONTACTS:
             self.namesakes.add(effect.address)
             log.error("name taken: %s", namesake(self._name, effect.address))
 
@@ -97,6 +110,8 @@ class Joining:
         has_left = membership.own.status == Status.LEFT
         if not wanted or membership.others or not (membership.belongs or has_left):
             return
+        if membership.has_lost_name:
+            return
         is_new = len(membership.records) == 1
         if len(wanted) == len(given) and (is_new or has_left):
             self._needed = wanted
@@ -104,10 +119,18 @@ class Joining:
         for address in wanted:
             node.join(address)
 
+    @property
+    def lost(self) -> str:
+        """Why this node has its name no more, if another has it for good."""
+        membership = self._find_node().machine.membership
+        return lost_name(self._name, membership.own.address) if membership.has_lost_name else ""
+
     async def why_shut(self) -> str:
         """Why this node has no place in a cluster that it is to have; nothing if it has."""
         node = self._find_node()
         membership = node.machine.membership
+        if reason := self.lost:
+            return reason
         if not membership.belongs:
             return out_of_cluster(membership.own.status, self.excluded_by)
         if reason := self.why_nameless():
@@ -117,7 +140,7 @@ class Joining:
         if not self._needed:
             return ""
         address = self._needed[0]
-        reason = await self._why_not_lately(address)
+        reason = self._refusal[1] or await self._why_not_lately(address)
         return f"this node is to join a cluster and is not let in: {address}: {reason}"
 
     def why_nameless(self) -> str:
@@ -156,7 +179,7 @@ class Joining:
         It is asked on and on, also after the time is over.
 
         Raises:
-            ClusterError: it is no address, or this node's own.
+            ClusterError: it is no address, or this node's own; or another node has this one's name for good.
         """
         node = self._find_node()
         check_address(address, self.key)
@@ -180,7 +203,7 @@ class Joining:
         """Why the node at an address has not taken this one in."""
         if address in self.namesakes:
             return namesake(self._name, address)
-        return self.why_nameless() or await why_silent(address)
+        return self.why_nameless() or self._refusal[1] or await why_silent(address)
 
 
 async def why_silent(address: str) -> str:
@@ -214,6 +237,14 @@ def out_of_cluster(status: int, told_by: str) -> str:
 def taken_out(told_by: str) -> str:
     """A node was removed: somewhere, of which others may have told it."""
     return f"this node was taken out of the cluster (by the word of {told_by or 'an earlier decision'})"
+
+
+def lost_name(name: str, address: str) -> str:
+    """Another node has had the name for a while, with a data directory of its own."""
+    return (
+        f"the node at {address} has had this node's name, {name!r}, while this one was away: under another "
+        "cluster.node_name and with an empty data directory it can join; `vmq start --alone` has it serve by itself"
+    )
 
 
 def namesake(name: str, address: str) -> str:

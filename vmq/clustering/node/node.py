@@ -169,7 +169,7 @@ class Clustering:
                 key=key,
                 advertise=options.advertise,
                 options=_link_options(options),
-                versions=VERSIONS,
+                versions=VERSIONS._replace(alike=options.slots, what="cluster.slots"),
                 world=self._world,
                 nearby=self._nearby,
             )

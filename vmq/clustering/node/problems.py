@@ -18,7 +18,9 @@ class ClusterProblems:
 
     def of(self, node: ClusterNode) -> Iterator[str]:
         """What is wrong around a node that runs."""
-        if self._joining.excluded_by:
+        if self._joining.lost:
+            yield self._joining.lost
+        elif self._joining.excluded_by:
             yield taken_out(self._joining.excluded_by)
         away = sorted(node.machine.detector.down)
         if away:

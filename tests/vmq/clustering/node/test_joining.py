@@ -11,6 +11,7 @@ from tests.support.until import until
 from tests.vmq.clustering.nodes import address, clustering, config, together
 from tests.vmq.sockets import peer_of
 from vmq.admin import cluster
+from vmq.admin.errors import AdminError
 from vmq.broker import Broker
 from vmq.clustering.node.joining import why_silent
 from vmq.config.options import Config
@@ -123,6 +124,51 @@ async def test_who_comes_with_the_name_of_a_live_node_hears_so_while_it_still_st
             starting.cancel()
             await asyncio.wait([starting])
             await other.stop()
+
+
+async def test_who_lost_its_name_while_it_was_away_serves_nobody_until_it_is_told_to(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nor where the other is away as well, nor without anybody who could tell it."""
+    first = impatient(config(tmp_path, "a"))
+    async with Broker(config(tmp_path, "b")) as b:
+        seed = address(b)
+        async with Broker(config(tmp_path, "a", [seed])) as a:
+            await together(a, b)
+        async with Broker(config(tmp_path / "two", "a", [seed])) as other:
+            await together(b, other)
+            reason = (
+                f"the node at {address(other)} has had this node's name, 'a', while this one was"
+            )
+        async with Broker(first) as a:
+            await until(lambda: reason in clustering(a).admission.reason)
+            assert reason in said(a)
+            assert await refusal(a) == REFUSED_UNAVAILABLE
+            assert clustering(a).node.members == {"a": address(a)}
+            with pytest.raises(AdminError, match="has the name 'a' by now"):
+                await cluster.join(a, seed)
+        assert f"name lost: {reason}" in caplog.text
+        assert "refused node a: the node at" in caplog.text
+    async with Broker(first) as a:
+        assert reason in said(a)
+        assert await refusal(a) == REFUSED_UNAVAILABLE
+    async with Broker(replace(first, cluster=replace(first.cluster, alone=True))) as a:
+        assert await refusal(a) == 0
+        assert reason in said(a)
+
+
+async def test_who_has_another_number_of_slots_is_let_in_by_nobody(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Broker(config(tmp_path, "a")) as a:
+        given = impatient(config(tmp_path, "b", [address(a)]))
+        async with Broker(replace(given, cluster=replace(given.cluster, slots=16))) as b:
+            reason = "node a is refused: its cluster.slots is 8, this node's is 16"
+            await until(lambda: reason in said(b))
+            assert await refusal(b) == REFUSED_UNAVAILABLE
+            assert reason in await clustering(b).joining.why_not(address(a))
+        assert "refused node b: its cluster.slots is 16, this node's is 8" in caplog.text
+        assert list(clustering(a).node.members) == ["a"]
 
 
 async def test_who_was_removed_stays_out_and_serves_nobody_until_it_is_told_to(
