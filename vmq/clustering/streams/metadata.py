@@ -93,27 +93,39 @@ def merge(one: bytes, other: bytes) -> bytes:
     """Which of two values stands that were written at the same time.
 
     Of two owners the earlier one: it may have messages already. Of two definitions the later one, and one rather than
-    a deletion; but of two ids the older: a node that joins knows of no stream that is there already. What else there is
-    only one node writes.
+    a deletion; but of two ids the older, and the most partitions and copies: a node that joins knows of no stream that is
+    there already, and what has copies would have a second log without them. What else there is only one node writes.
     """
     owners = decode_owner(one), decode_owner(other)
     if owners[0] is not None and owners[1] is not None:
         return min((owners[0].since, one), (owners[1].since, other))[1]
     found = _dated(one), _dated(other)
     later = max((found[0].since, one), (found[1].since, other))[1]
-    if found[0].stream_id == found[1].stream_id or min(found[0].since, found[1].since) < 0:
+    if min(found[0].since, found[1].since) < 0:
         return later
     try:
         definition = msgspec.json.decode(later, type=Definition)
     except (ValueError, RecursionError):
         return later
+    options = msgspec.structs.replace(
+        definition.options,
+        partitions=max(each.options.partitions for each in found),
+        replicas=max(each.options.replicas for each in found),
+    )
     older = min(each.stream_id for each in found)
-    return encode(msgspec.structs.replace(definition, stream_id=older))
+    merged = msgspec.structs.replace(definition, options=options, stream_id=older)
+    return later if merged == definition else encode(merged)
+
+
+class _Sizes(Struct):
+    partitions: int = 1
+    replicas: int = 0
 
 
 class _Dated(Struct):
     since: int = -1
     stream_id: str = ""
+    options: _Sizes = msgspec.field(default_factory=_Sizes)
 
 
 def _dated(raw: bytes) -> _Dated:

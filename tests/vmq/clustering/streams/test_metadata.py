@@ -69,6 +69,17 @@ def test_of_ids_the_older_stays() -> None:
     assert merge(merge(joined, early), there) == merge(joined, merge(early, there))
 
 
+def test_of_partitions_and_copies_the_most_stay() -> None:
+    """A node that joins with a later definition leaves a stream with copies its one log."""
+    there = encode(
+        Definition(options(filters=["a"], partitions=2, replicas=3), "config", 5, "0001")
+    )
+    joined = encode(Definition(options(filters=["b"], partitions=4), "config", 7, "0000"))
+    merged = options(filters=["b"], partitions=4, replicas=3)
+    for each in merge(there, joined), merge(joined, there):
+        assert decode_definition("s", each) == Definition(merged, "config", 7, "0000")
+
+
 def test_what_is_no_definition_is_refused() -> None:
     good = Definition(options(filters=["a/#"]), "command", 1)
     assert decode_definition("s", encode(good)) == good
