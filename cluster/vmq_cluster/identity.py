@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from vmq_cluster.clocks import FAR_AHEAD
 from vmq_cluster.errors import ClusterError, StorageError
 from vmq_cluster.messages import MAX_NAME, Name, Number, Positive
 from vmq_cluster.storage import Transaction
@@ -62,7 +63,11 @@ class Identity:
         self.name = name
         #: 0: none yet.
         self.cluster = 0
+        #: No incarnation and no store is higher: what says so is made up, or of a clock that was far ahead.
+        self.highest: Final = (wall + FAR_AHEAD) << RANDOM_BITS
         stored = self._load()
+        #: Whether the clock was so far ahead in the last life that others cannot have heard this node.
+        self.was_ahead = stored is not None and stored.epoch > wall + FAR_AHEAD
         if stored is None:
             self.epoch = max(wall, 1)
             self.incarnation = self.store = self._fresh(wall, 0)
@@ -72,13 +77,17 @@ class Identity:
                     f"the storage is that of node {stored.name!r}, not of {name!r}: a node keeps its name, and another "
                     "one needs a data directory of its own"
                 )
-            self.epoch = max(wall, stored.epoch + 1)
+            self.epoch = max(wall, 1 if self.was_ahead else stored.epoch + 1)
             self.store = stored.store or stored.incarnation
             self.cluster = stored.cluster
             intact = stored.clean or (boot != b"" and boot == stored.boot)
-            self.incarnation = (
-                stored.incarnation if intact else self._fresh(wall, stored.incarnation)
-            )
+            if max(stored.incarnation, self.store) > self.highest:
+                self.incarnation = self._fresh(wall, 0)
+                self.store = min(self.store, self.incarnation)
+            else:
+                self.incarnation = (
+                    stored.incarnation if intact else self._fresh(wall, stored.incarnation)
+                )
         self._save(clean=False)
 
     def renew(self, wall: int, above: int) -> None:

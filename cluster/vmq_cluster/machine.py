@@ -156,7 +156,7 @@ class Machine:
             self._rollcall.on_namesake(frame)
             return self._finish(now)
         if frame.epoch > self._wall() + FAR_AHEAD:
-            self._outbox.emit(Misbehaved(peer, "a frame from the far future"))
+            self._outbox.emit(Misbehaved(peer, "its clock is 100 years ahead of this node's"))
             return self._finish(now)
         if self._rollcall.turns_away(frame):
             return self._finish(now)

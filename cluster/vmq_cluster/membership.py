@@ -16,6 +16,8 @@ A node of which others know a later store by its name has **lost** that, unless 
 wiped: then it counts its store above the other's. Else it keeps the other's record in the place of its own, belongs to
 no cluster, and cannot join under this name.
 
+A node knows so many names at most. For those that come it forgets who has been out for longest.
+
 Changes are pushed to everybody by the node that makes them; heartbeats carry a digest of all records, and nodes
 whose digests differ send each other all they know.
 """
@@ -215,7 +217,7 @@ class Membership:
                 changed |= self._heard_of_itself(record, by, wall)
                 continue
             known = self._records.get(record.name)
-            if known is None and len(self._records) >= MAX_MEMBERS:
+            if known is None and not self._has_room(record):
                 continue
             if known is None or is_later(record, known):
                 store = 0 if known is None else known.store  # an older version does not tell it
@@ -226,6 +228,21 @@ class Membership:
         if changed:
             self._changed()
         return changed
+
+    def _has_room(self, record: MemberRecord) -> bool:
+        """Whether another name finds room, for which the oldest that is out is forgotten, on all nodes the same."""
+        if len(self._records) < MAX_MEMBERS:
+            return True
+        out = [each for each in self._records.values() if not is_active(each)]
+        out = [each for each in [*out, record] if each.name != self._identity.name]
+        oldest = min(
+            out, key=lambda each: (is_active(each), each.status == Status.EXPIRED, rank(each))
+        )
+        if oldest is record:
+            return False
+        del self._records[oldest.name]
+        self._transaction.delete(_PREFIX + oldest.name.encode())
+        return True
 
     def _heard_of_itself(self, record: MemberRecord, by: str, wall: int) -> bool:
         own = self.own
@@ -305,7 +322,8 @@ class Membership:
                 raise StorageError(
                     f"the record of member {key[1:]!r} is damaged: {error}"
                 ) from None
-            self._records[record.name] = record
+            if max(record.incarnation, record.store) <= self._identity.highest:
+                self._records[record.name] = record
 
 
 def _digest(raw: bytes) -> int:

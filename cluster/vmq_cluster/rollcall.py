@@ -10,9 +10,10 @@ one of the others has heard it, and is out.
 where the member is, or once that is down. Who comes with a name that is taken hears so, and its knocks count once the
 name is free. Who comes back when another store has had its name meanwhile has lost that for good.
 
-**A cluster has an identity**, which is founded by whoever has had company for a minute, and taken over by who has none:
-what nodes say is not listened to where they belong to another cluster. Founders who are members of each other agree on
-the lesser one. Nodes of one machine alone are no cluster yet, and older versions say nothing of theirs.
+**A cluster has an identity**, which is founded by the first by name of those who have been together for a minute, and
+taken over by who has none: what nodes say is not listened to where they belong to another cluster. Founders who are
+members of each other, as after a split, agree on the lesser one. Nodes of one machine alone are no cluster yet, and
+older versions say nothing of theirs.
 """
 
 from collections.abc import Callable
@@ -246,7 +247,8 @@ class RollCall:
         own = self._identity.cluster
         if frame.cluster == own or not own or not frame.cluster:
             return False
-        return known is None or known.status > Status.EXPIRED
+        # Who was a member before founders agreed, is one of this cluster.
+        return known is None or known.store not in (0, frame.store)
 
     def _refuse(self, frame: Frame, reason: str) -> None:
         if self._refused.get(frame.sender) != frame.epoch:
@@ -267,7 +269,7 @@ class RollCall:
             self._in_company = None
         elif self._in_company is None:
             self._in_company = now
-        elif now > self._in_company + FOUND_AFTER:
+        elif now > self._in_company + FOUND_AFTER and self._identity.name < min(self._detector.up):
             self._identity.belong_to(0)
 
     def on_stale_epoch(self, message: StaleEpoch) -> None:

@@ -20,6 +20,7 @@ from vmq_cluster.effects import (
     Excluded,
     Left,
     MembersChanged,
+    Misbehaved,
     NameRefused,
     NameTaken,
     Outbox,
@@ -92,6 +93,24 @@ def test_the_number_of_records_is_limited() -> None:
     made = membership()
     made.merge([MemberRecord(f"{n}", 1, 0, 0, "") for n in range(MAX_MEMBERS + 9)], "a", 1)
     assert len(made.records) == MAX_MEMBERS
+
+
+@pytest.mark.parametrize(("count", "gone"), [(2, {"5", "7"}), (4, {"5", "6", "7", "8"})])
+def test_the_oldest_of_those_who_are_out_make_room(count: int, gone: set[str]) -> None:
+    """On all nodes the same, whatever they hear first; who expired goes last, and no member does."""
+    members = [MemberRecord(f"{n}", n + 1, Status.JOINED, 0, "") for n in range(MAX_MEMBERS - 1)]
+    for number in (5, 6, 7, 8):
+        status = Status.EXPIRED if number == 6 else Status.REMOVED
+        members[number] = msgspec.structs.replace(members[number], status=status)
+    new = [MemberRecord(f"new{n}", MAX_MEMBERS, Status.JOINED, 0, "") for n in range(count)]
+    names = {each.name for each in [*members, *new]} | {"me"}
+    for records in ([*members, *new], [*new, *members], [*members, *new, *members]):
+        storage = MemoryStorage()
+        made = membership(storage)
+        made.merge(records, "a", 1)
+        made._transaction.commit()
+        assert {each.name for each in made.records} == names - gone
+        assert {each.name for each in membership(storage).records} == names - gone
 
 
 def test_a_new_address_is_a_new_version() -> None:
@@ -347,6 +366,38 @@ def test_who_comes_back_to_a_name_that_another_had_meanwhile_has_lost_it(
     later.machine = None
     sim.restart(holder)
     sim.until(lambda: sim.is_joined(names), 20)
+
+
+@pytest.mark.parametrize("is_new", [False, True])
+def test_a_clock_that_was_far_ahead_locks_nobody_out_once_it_is_right(is_new: bool) -> None:
+    sim = Sim(0)
+    names = sim.cluster(3)
+    name = names[0]
+    sim.stop(name)
+    sim.nodes[name].skew = 120 * 366 * 86_400 * 1000
+    machine = sim.restart(name, wipe=is_new)
+    sim.ask(name, lambda: machine.metadata.put("p", b"k", b"v"))
+    sim.ask(name, lambda: machine.join(names[1]))
+    sim.run(5)
+    told = sim.nodes[names[1]].of(Misbehaved)
+    assert {each.reason for each in told} == {"its clock is 100 years ahead of this node's"}
+    sim.crash(name)
+    sim.nodes[name].skew = 0
+    machine = sim.restart(name)
+    assert machine.identity.was_ahead
+    sim.ask(name, lambda: machine.join(names[1]))
+    sim.until(lambda: sim.is_joined(names), 10)
+    sim.until(lambda: sim[names[2]].metadata.get("p", b"k") == b"v", 20)
+
+
+def test_a_clock_that_was_far_ahead_for_a_while_writes_what_others_take(sim: Sim) -> None:
+    one, other = sim.cluster(2)
+    node = sim.nodes[one]
+    for key, skew in (b"k", 120 * 366 * 86_400 * 1000), (b"l", 0):
+        node.skew = skew
+        sim.ask(one, lambda: sim[one].metadata.put("p", key, b"v"))  # noqa: B023 - at once
+        sim.run(1)
+    sim.until(lambda: all(sim[other].metadata.get("p", each) == b"v" for each in (b"k", b"l")), 20)
 
 
 def test_a_disk_of_a_version_without_stores_has_one_and_keeps_its_name(sim: Sim) -> None:

@@ -71,6 +71,8 @@ class Metadata:
         self._ended: set[int] = set()
         #: The highest counter of this incarnation that others have met; above this node's own: it forgot writes.
         self.outrun = 0
+        if identity.was_ahead:
+            self._mend_times()
 
     def use(self, plumtree: Plumtree) -> None:
         """What carries this node's writes to the others."""
@@ -137,6 +139,8 @@ class Metadata:
         self._watched.add(prefix)
 
     def _write(self, key: bytes, value: bytes | None) -> None:
+        if self._time.ahead(self._time.last) > FAR_AHEAD:
+            self._mend_times()
         old = self._load(key)
         if old is not None:
             for _, _, time, _ in old.siblings:
@@ -243,6 +247,16 @@ class Metadata:
             self._changed_horizon.clear()
 
     # --- how it is done
+
+    def _mend_times(self) -> None:
+        """The clock was far ahead and is right: what was written meanwhile, which no other node takes, is of now."""
+        self._time.last = 0
+        now = self._time.next()
+        for name, raw in list(self._transaction.scan(ENTRY, after_prefix(ENTRY))):
+            entry = entries.decode(raw)
+            if any(self._time.ahead(time) > FAR_AHEAD for _, _, time, _ in entry.siblings):
+                mended = [(*each[:2], min(each[2], now), each[3]) for each in entry.siblings]
+                self._transaction.put(name, entries.encode(Entry(mended, entry.context)))
 
     def _see(self, dot: Dot) -> None:
         if self.clock.add(dot):

@@ -93,8 +93,8 @@ def merge(one: bytes, other: bytes) -> bytes:
     """Which of two values stands that were written at the same time.
 
     Of two owners the earlier one: it may have messages already. Of two definitions the later one, and one rather than
-    a deletion; but of two ids the older, and the most partitions and copies: a node that joins knows of no stream that is
-    there already, and what has copies would have a second log without them. What else there is only one node writes.
+    a deletion; but of two ids the older, and the most partitions and copies: a node that joins knows of no stream that
+    is there already, and what has copies would have a second log without them. What else there is only one node writes.
     """
     owners = decode_owner(one), decode_owner(other)
     if owners[0] is not None and owners[1] is not None:
