@@ -104,6 +104,8 @@ class Joining:
         that had others is what is left of it: those need not be taken in.
         """
         node = self._find_node()
+        if node.machine.identity.was_ahead:
+            log.warning("the clock was 100 years ahead at the last start: nobody heard this node")
         given = list(addresses)
         wanted = [each for each in given if each not in (node.address, node.name)]
         membership = node.machine.membership

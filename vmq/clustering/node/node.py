@@ -206,10 +206,6 @@ class Clustering:
         self._streams.start(catalog)
         self._tell_who_is_up()
         log.info("cluster node name=%s address=%s", node.name, node.address)
-        if node.machine.identity.was_ahead:
-            log.warning(
-                "the clock was 100 years ahead at the last start: no other node heard this one"
-            )
         self.joining.join_configured(options.join)
 
     def _open_slots(
