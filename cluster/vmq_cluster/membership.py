@@ -212,8 +212,10 @@ class Membership:
         if any(max(record.incarnation, record.store) > limit for record in records):
             raise MalformedError("a member from the far future")
         changed = False
-        for record in records:
-            if record.name == self._identity.name:
+        me = self._identity.name
+        # Its own first: after the others it would not be new any more.
+        for record in sorted(records, key=lambda each: each.name != me):
+            if record.name == me:
                 changed |= self._heard_of_itself(record, by, wall)
                 continue
             known = self._records.get(record.name)

@@ -400,6 +400,16 @@ def test_a_clock_that_was_far_ahead_for_a_while_writes_what_others_take(sim: Sim
     sim.until(lambda: all(sim[other].metadata.get("p", each) == b"v" for each in (b"k", b"l")), 20)
 
 
+def test_who_is_new_counts_its_store_above_the_one_before_whatever_it_hears_first() -> None:
+    made = membership()
+    store = made.own.store + 9
+    records = [MemberRecord("a", 5, 0, 0, "x", 5), MemberRecord("me", 5, 0, 0, "there", store)]
+    made.merge(records, "a", 1)
+    assert made.belongs
+    assert made.own.store > store
+    assert made.others == ["a"]
+
+
 def test_a_disk_of_a_version_without_stores_has_one_and_keeps_its_name(sim: Sim) -> None:
     names = sim.cluster(2)
     sim.stop(names[0])

@@ -27,8 +27,8 @@ class MemberRow(Struct, frozen=True, kw_only=True):
         str,
         Meta(
             description="joined, drained (it serves no clients for now), leaving, left, removed (by an operator), "
-            "expired (dead for too long), asked (to take this node in), or joining (this node: it is not let in "
-            "yet, and serves no clients; health says why)"
+            "expired (dead for too long), asked (to take this node in), joining (this node: it is not let in "
+            "yet, and serves no clients; health says why), or refused (this node: another has its name by now)"
         ),
     ]
     is_up: Annotated[bool, Meta(description="This node can reach it")]
@@ -170,7 +170,9 @@ def _rows(broker: "BrokerView", node: "ClusterNode") -> Iterator[MemberRow]:
             sessions = online + offline
         messages, size = clustering.outboxes.waiting_for(name)
         slots = None if clustering.slots is None else clustering.slots.tally(name)
-        if status == "joined" and name in drained:
+        if is_self and machine.membership.has_lost_name:
+            status = "refused"
+        elif status == "joined" and name in drained:
             status = "drained"
         elif status == "joined" and is_self and clustering.admission.reason:
             status = "joining"
@@ -179,7 +181,7 @@ def _rows(broker: "BrokerView", node: "ClusterNode") -> Iterator[MemberRow]:
             status=status,
             is_up=is_self or (is_member and machine.detector.is_up(name)),
             is_self=is_self,
-            address=record.address,
+            address=node.address if is_self else record.address,
             sessions=sessions,
             online=online,
             offline=offline,

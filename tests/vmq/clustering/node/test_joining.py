@@ -145,6 +145,8 @@ async def test_who_lost_its_name_while_it_was_away_serves_nobody_until_it_is_tol
             assert reason in said(a)
             assert await refusal(a) == REFUSED_UNAVAILABLE
             assert clustering(a).node.members == {"a": address(a)}
+            [row] = [each for each in cluster.list_members(a) if each.is_self]
+            assert (row.status, row.address) == ("refused", address(a))
             with pytest.raises(AdminError, match="has the name 'a' by now"):
                 await cluster.join(a, seed)
         assert f"name lost: {reason}" in caplog.text
