@@ -160,6 +160,8 @@ class JobMachine(JobStock):
             job.queue.remove(job)
         elif self.holders:
             self.let_go(job)
+        if job.state != ACKED:
+            job.queue.done += 1
         job.state = ACKED
         job.is_delayed = False
         self.timers.cancel(job)
@@ -194,6 +196,8 @@ class JobMachine(JobStock):
         del self.jobs[job.id]
         job.is_gone = True
         job.queue.jobs -= 1
+        if job.state == ACKED:
+            job.queue.done -= 1
         self.timers.cancel(job)
         self.memory -= JOB_BYTES
         if job.body is not None:

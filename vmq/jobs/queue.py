@@ -422,11 +422,11 @@ class JobQueue:
         self.number: int = 0
         #: Highest priority first.
         self.lanes: list[JobLane] = []
-        #: Jobs that are queued, and all of them.
+        #: Jobs that are queued, and all of them; those of which only this is left, that they are done.
         self.depth: i64 = 0
         self.jobs: i64 = 0
-        self.paused_in = False
-        self.paused_out = False
+        self.done: i64 = 0
+        self.paused_in = self.paused_out = False
         self.waiters: dict[JobWaiter, None] | None = None
         self.is_ready = False
         #: Jobs that came, and that were given to workers.

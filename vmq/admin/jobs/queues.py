@@ -32,7 +32,7 @@ class JobQueueRow(Struct, frozen=True, kw_only=True):
     jobs: Annotated[
         int,
         Meta(
-            description="All of its jobs: queued, delayed, with a worker; on each node that has one"
+            description="All of its jobs that are not done: queued, delayed, with a worker; on each node that has one"
         ),
     ]
     dead: Annotated[int, Meta(description="Its dead letters that are queued")]
@@ -221,7 +221,7 @@ def _figures(service: "JobService", name: bytes) -> dict[str, Any]:
     return {
         **found,
         "depth": int(queue.depth),
-        "jobs": int(queue.jobs),
+        "jobs": int(queue.jobs - queue.done),
         "workers": 0 if queue.waiters is None else len(queue.waiters),
         "paused": _paused(queue),
         "oldest": oldest,

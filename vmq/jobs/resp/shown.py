@@ -75,7 +75,7 @@ def stat(connection: RespConnection, queue: JobQueue, name: bytes) -> bytes:
         ("jobs-in", number(queue.came)),
         ("jobs-out", number(queue.went)),
         ("pause", bulk(paused)),
-        ("jobs", number(queue.jobs)),
+        ("jobs", number(queue.jobs - queue.done)),
         ("oldest", number(max(0, oldest))),
     ]
     return pairs(items, False)  # as Disque does, whatever protocol a client agreed on

@@ -385,6 +385,8 @@ class JobRestore(FrameWalk):
                 continue
             machine.jobs[job.id] = job
             job.queue.jobs += 1
+            if job.state == ACKED:
+                job.queue.done += 1
             machine.memory += JOB_BYTES
             machine.last_created = max(machine.last_created, job.created)
             if job.copies is not None:

@@ -33,6 +33,30 @@ def acknowledge(world: JobWorld, node: SimNode, job_id: bytes) -> None:
     world._send(node.name)
 
 
+def counted(node: SimNode) -> tuple[int, int]:
+    """Jobs that are not done, and all that a node remembers, as its queue counts them."""
+    queue = node.machine.queues.get(QUEUE)
+    return (0, 0) if queue is None else (int(queue.jobs - queue.done), int(queue.jobs))
+
+
+def test_a_job_that_is_done_and_not_forgotten_yet_is_none_of_its_queue(tmp_path: Path) -> None:
+    """Nor in the node's next life."""
+    world = world_of(tmp_path, "ab")
+    first, second = world.nodes.values()
+    ids = [add(world, first, 2) for _ in range(3)]
+    passes(world, 1)
+    world.crash(second.name)
+    acknowledge(world, first, ids[0])
+    passes(world, 1)
+    assert counted(first) == (2, 3)
+    world.crash(first.name)
+    world.start(first.name)
+    assert counted(first) == (2, 3)
+    world.start(second.name)
+    passes(world, 60)
+    assert counted(first) == counted(second) == (2, 2)
+
+
 def test_a_copy_that_is_under_way_is_heard_of_before_its_job_is_forgotten(tmp_path: Path) -> None:
     """It comes by one link; that its job is done, and may be forgotten, comes sooner by another."""
     world = world_of(tmp_path, "abc")
