@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from itertools import islice
 
 from vmq_hooks.types import SubscriberId
 
@@ -220,12 +221,8 @@ class Registry:
         if limit <= 0:
             return 0
         oldest = self.now_ms() - int(limit * 1000)
-        expired: list[str] = []
-        for client_id, since in self.offline.items():
-            if since <= oldest:
-                expired.append(client_id)
-                if len(expired) == most:
-                    break
+        away = (client_id for client_id, since in self.offline.items() if since <= oldest)
+        expired = list(islice(away, most))
         for client_id in expired:
             self.end_session(self.subscribers[client_id])
             self.core.counters.client_expired += 1

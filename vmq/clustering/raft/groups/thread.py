@@ -19,7 +19,7 @@ from vmq.clustering.raft.groups.envelopes import checked
 from vmq.clustering.raft.groups.opened import Opened, begin
 from vmq.clustering.raft.groups.outside import Outside
 from vmq.clustering.raft.groups.taking import Taker
-from vmq.clustering.raft.groups.turns import Turns
+from vmq.clustering.raft.groups.turns import GroupTurns
 from vmq.clustering.raft.groups.upkeep import LOOK, TICK, LookTimes, follow, lead, rest
 from vmq.clustering.raft.produce import ELSEWHERE, Take
 from vmq.streams.log.keys import Keys
@@ -89,7 +89,7 @@ class GroupThread:
         self.opened: dict[str, Opened] = {}
         #: Groups of which something went wrong lately, and what.
         self.failed: dict[str, str] = {}
-        self.turns = Turns("vmq-groups", self._run)
+        self.turns = GroupTurns("vmq-groups", self._run)
         self._takes: dict[str, list[Take]] = {}
         #: What the machine asked for in this pass.
         self._effects: list[Effect] = []

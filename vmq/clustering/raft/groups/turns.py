@@ -17,7 +17,7 @@ from typing import Any, Final
 _MOST: Final = 1000
 
 
-class Turns:
+class GroupTurns:
     """The thread, and what waits for it.
 
     Args:
