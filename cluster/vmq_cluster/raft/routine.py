@@ -33,6 +33,7 @@ def _is_next(group: Group, sender: str, message: Append) -> bool:
         and group.following is not None
         and replica.leader == sender
         and message.first <= log.first
+        and message.unclean[1] <= replica.state.last_unclean[1]
         and all(each.kind == ROWS for each in message.batches)
     )
 

@@ -17,8 +17,8 @@ _COLOURS: Final = {"debug": "2", "warning": "33", "error": "31", "critical": "31
 # Line ends and other controls, C1 and the Unicode separators included. Client ids and topics come from strangers: none
 # of them may begin a line of its own, or move the cursor of whoever reads the log.
 _CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-# A directive of a template, and what stands before it: `=` or `"` where its value is a field's.
-_DIRECTIVE: Final = re.compile(r"(.?)%[^%]")
+# A directive of a template, and what stands before it: `=`, or a quotation mark that opens, if its value is a field's.
+_DIRECTIVE: Final = re.compile(r'(=|(?:^|[=\s(])")?%[^%]')
 # What would end a value that stands without quotation marks.
 _ENDS: Final = re.compile(r'[\s"]')
 
@@ -58,11 +58,11 @@ def _text(record: logging.LogRecord) -> str:
 
 @lru_cache(maxsize=1024)
 def _marks(template: str) -> tuple[str, ...]:
-    return tuple(each[1] for each in _DIRECTIVE.finditer(template))
+    return tuple(each[1] or "" for each in _DIRECTIVE.finditer(template))
 
 
 def _enclosed(value: object, mark: str) -> object:
-    if mark not in {"=", '"'} or isinstance(value, int | float | dict):
+    if not mark or isinstance(value, int | float | dict):
         return value
     text = str(value)
     if mark == "=" and not _ENDS.search(text):

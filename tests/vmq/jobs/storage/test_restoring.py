@@ -94,6 +94,37 @@ def node(tmp_path: Path) -> Node:
     return Node(tmp_path)
 
 
+def test_a_restart_has_every_job_as_it_was_and_bodies_stay_on_disk(tmp_path: Path) -> None:
+    node = Node(tmp_path, max_deliveries=2)
+    queued = node.add(b"queued", priority=3)
+    taken = node.add(b"taken", b"t")
+    assert node.take(b"t") is taken
+    done = node.add(b"done", b"d")
+    node.take(b"d")
+    node.machine.acknowledge(done.id)
+    delayed = node.add(b"delayed", delay=100)
+    dead = node.add(b"dead", b"z", retry=1)
+    for _ in range(2):
+        node.take(b"z")
+        node.passes(2)
+    node.journal.commit()
+    before = seen(node.machine)
+    assert before[dead.id][0] == b"z!dead"
+    node = node.again(max_deliveries=2)
+    assert seen(node.machine) == before
+    jobs = node.machine.jobs
+    assert all(each.body is None for each in jobs.values())
+    assert node.machine.memory < 6000
+    assert {node.body(each) for each in jobs.values()} == {b"queued", b"taken", b"delayed", b"dead"}
+    assert (jobs[queued.id].state, jobs[taken.id].state) == (QUEUED, ACTIVE)
+    node.passes(90)
+    assert jobs[delayed.id].is_delayed
+    node.passes(10)
+    assert node.machine.queues[b"q"].depth == 2
+    node.passes(300)
+    assert node.take(b"t").id == taken.id
+
+
 def test_without_persistence_nothing_is_written(tmp_path: Path) -> None:
     node = Node(tmp_path, persistence=0)
     job = node.add()
