@@ -250,6 +250,7 @@ async def test_publishers_pause_for_a_node_that_is_up_where_the_options_say_so(
             assert a.outboxes.dropped.messages == 0
         b.commit()
         await until(lambda: client.connection.pauses == 0)
+        await until(lambda: a.outboxes.waiting_for(b.name) == (0, 0))
         # For one that is down nobody waits.
         await b.stop()
         await until(lambda: not a.node.up)
