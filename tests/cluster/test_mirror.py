@@ -19,7 +19,6 @@ ELSEWHERE = {
     "refusals.py": "the same",
     "peer.py": "test_link.py: what is said over ZeroMQ",
     "leveldb.py": "test_storage.py: beside the one in memory",
-    "rollcall.py": "test_membership.py: how nodes meet and part",
     "sockets.py": "test_link.py: the sockets of the link",
     "order.py": "test_channels.py: frames that come twice or late",
     "records.py": "test_metadata.py: seen in what is stored",

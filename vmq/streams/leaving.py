@@ -13,6 +13,7 @@ from typing import Final
 
 from vmq.streams.log.errors import StreamError
 from vmq.streams.log.partition import Partition
+from vmq.streams.log.writer import promised
 
 log = logging.getLogger("vmq.streams")
 
@@ -27,7 +28,7 @@ class LeavingStreams:
     """Those of a catalog, by name: a new one of the name would have the folder, and so the id, and lose it."""
 
     def __init__(self) -> None:
-        self._leaving: dict[str, Future[None]] = {}
+        self._leaving: dict[str, Future[Path]] = {}
 
     def add(
         self, name: str, moved: "Future[Path]", partitions: Sequence[Partition]
@@ -39,26 +40,23 @@ class LeavingStreams:
             moved: its folder is another one, which is to go.
             partitions: their sealed segments go before, if the writer does not come to that: its disk may be full.
         """
-        free: Future[None] = Future()
-        done: Future[None] = Future()
+
+        def wait() -> Path:
+            try:
+                return moved.result(_SOON)
+            except TimeoutError:
+                for partition in partitions:
+                    partition.retain()
+                return moved.result()
+
+        aside, see = promised(wait)
+        done, delete = promised(lambda: shutil.rmtree(aside.result()))
         self._leaving = {each: end for each, end in self._leaving.items() if not end.done()}
-        self._leaving[name] = free
+        self._leaving[name] = aside
 
         def work() -> None:
-            try:
-                try:
-                    aside = moved.result(_SOON)
-                except TimeoutError:
-                    for partition in partitions:
-                        partition.retain()
-                    aside = moved.result()
-                free.set_result(None)
-                shutil.rmtree(aside)
-                done.set_result(None)
-            except Exception as error:  # noqa: BLE001 - whoever waits for it gets it
-                for each in (free, done):
-                    if not each.done():
-                        each.set_exception(error)
+            see()
+            delete()
 
         threading.Thread(target=work, name=_THREAD, daemon=True).start()
         return done
@@ -100,7 +98,7 @@ class LeavingStreams:
         if done is None or done.done():
             return False
 
-        def over(_done: "Future[None]") -> None:
+        def over(_done: "Future[Path]") -> None:
             with suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(call)
 

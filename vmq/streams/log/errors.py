@@ -153,10 +153,14 @@ class PartitionFailures:
         self.reasons.pop((partition.stream, partition.number), None)
 
     @contextmanager
-    def watch(self, partition: Concerned) -> Iterator[None]:
-        """What fails in the block is noted, and goes no further."""
+    def watch(
+        self, partition: Concerned, passes: tuple[type[Exception], ...] = ()
+    ) -> Iterator[None]:
+        """What fails in the block is noted, and goes no further, but for what `passes`: that is no failure."""
         try:
             yield
+        except passes:
+            raise
         except Exception as error:  # noqa: BLE001 - a thread that ended would do nothing for all the others
             self.note(partition, error)
         else:

@@ -97,14 +97,8 @@ class Scrubber:
             self._scrub(self.asked.popleft(), self._go_on)
 
     def _scrub(self, partition: Partition, pace: Callable[[int], None]) -> None:
-        try:
+        with self.failures.watch(partition, (_StoppedError,)):
             self._scrub_segments(partition, pace)
-        except _StoppedError:
-            raise
-        except Exception as error:  # noqa: BLE001 - the others are looked through all the same
-            self.failures.note(partition, error)
-        else:
-            self.failures.clear(partition)
 
     def _scrub_segments(self, partition: Partition, pace: Callable[[int], None]) -> None:
         for sealed in partition.sealed:

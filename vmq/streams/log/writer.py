@@ -33,6 +33,19 @@ RETRY_AFTER: Final = 1.0
 ROLL_EVERY: Final = 10.0
 
 
+def promised(function: Callable[[], T]) -> "tuple[Future[T], Callable[[], None]]":
+    """What will come of a function, and what calls it; whatever that raises is for who waits."""
+    future: Future[T] = Future()
+
+    def work() -> None:
+        try:
+            future.set_result(function())
+        except BaseException as error:  # noqa: BLE001 - whoever waits for it gets it, and the thread goes on
+            future.set_exception(error)
+
+    return future, work
+
+
 class Item:
     """The rows of one commit for one partition; made when they are first written."""
 
@@ -115,15 +128,8 @@ class PartitionWriter:
 
     def call(self, function: Callable[[], T]) -> "Future[T]":
         """Has a function called between two commits."""
-        future: Future[T] = Future()
-
-        def run() -> None:
-            try:
-                future.set_result(function())
-            except BaseException as error:  # noqa: BLE001 - whoever waits for it gets it
-                future.set_exception(error)
-
-        self.work.put(run)
+        future, work = promised(function)
+        self.work.put(work)
         return future
 
     def stop(self) -> None:

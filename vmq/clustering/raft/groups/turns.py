@@ -11,7 +11,10 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final
+
+from vmq.streams.log.writer import promised
 
 #: Things that one pass does at most.
 _MOST: Final = 1000
@@ -51,18 +54,11 @@ class GroupTurns:
 
     def post(self, function: Callable[..., Any], *arguments: Any) -> "Future[Any]":
         """Has a function called in the thread."""
-        future: Future[Any] = Future()
-
-        def run() -> None:
-            try:
-                future.set_result(function(*arguments))
-            except Exception as error:  # noqa: BLE001 - whoever waits for it gets it
-                future.set_exception(error)
-
+        future, work = promised(partial(function, *arguments))
         if self.is_stopping:
             future.cancel()
         else:
-            self.put(run)
+            self.put(work)
         return future
 
     def enter(self) -> bool:
