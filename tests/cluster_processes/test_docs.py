@@ -1,6 +1,5 @@
 """What docs/cluster.md says: its commands work, its tests and options exist."""
 
-import ast
 import re
 import shlex
 from collections.abc import Iterator
@@ -68,19 +67,6 @@ def started(arguments: list[str]) -> BrokerProcess:
         at = rest.index(option)
         del rest[at : at + 2]
     return BrokerProcess.start((listen,), Path(folder), ENV, rest)
-
-
-def test_the_tests_that_it_names_exist() -> None:
-    named = set(re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", text()))
-    assert len(named) > 10
-    for file, name in sorted(named):
-        tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
-        found = {
-            each.name
-            for each in ast.walk(tree)
-            if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
-        }
-        assert not name or name in found, f"{file} has no {name}"
 
 
 @pytest.mark.parametrize(("section", "columns"), [("What holds", 5), ("What nodes do", 4)])

@@ -1,5 +1,7 @@
 """Links between pages lead somewhere, and the README is two screens that run."""
 
+import ast
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,6 +42,32 @@ def test_links_lead_to_what_there_is(page: Path) -> None:
         assert there.exists(), f"{page} names {target}"
         if anchor and there.suffix == ".md":
             assert anchor[1:] in anchors(there), f"{page} names {target}{anchor}"
+
+
+@functools.cache
+def functions_of(file: Path) -> frozenset[str]:
+    found = (ast.FunctionDef, ast.AsyncFunctionDef)
+    return frozenset(
+        each.name
+        for each in ast.walk(ast.parse(file.read_text("utf-8")))
+        if isinstance(each, found)
+    )
+
+
+@pytest.mark.parametrize("page", list(pages()), ids=lambda each: str(each.relative_to(ROOT)))
+def test_the_tests_that_a_page_names_exist(page: Path) -> None:
+    """What a table of guarantees calls its proof: with its file, or by its name alone."""
+    for name in re.findall(r"`(?:[\w/.]+::)?(test_\w+)`", page.read_text("utf-8")):
+        assert name in all_tests(), f"{page} names {name}"
+    for file, name in re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", page.read_text("utf-8")):
+        assert (ROOT / file).is_file(), f"{page} names {file}"
+        assert not name or name in functions_of(ROOT / file), f"{file} has no {name}"
+
+
+@functools.cache
+def all_tests() -> frozenset[str]:
+    texts = (file.read_text("utf-8") for file in (ROOT / "tests").rglob("test_*.py"))
+    return frozenset(name for text in texts for name in re.findall(r"def (test_\w+)", text))
 
 
 def test_every_page_can_be_found_from_the_readme() -> None:
