@@ -180,6 +180,29 @@ COMPILED_SLOTS = (
     "vmq/clustering/running/turn.py",
 )
 
+# What each batch of rows passes on its way into a replicated log, on all its nodes.
+COMPILED_STREAMS = (
+    "vmq/streams/log/keys.py",
+    "vmq/streams/log/gathering.py",
+    "vmq/streams/log/frame.py",
+    "vmq/streams/log/small.py",
+    "vmq/streams/log/index.py",
+    "vmq/streams/log/commits.py",
+    "vmq/streams/appender.py",
+    "vmq/streams/replica/batches.py",
+    "vmq/streams/replica/segment.py",
+    "vmq/streams/replica/log.py",
+    "vmq/clustering/raft/produce.py",
+    "vmq/clustering/raft/producer.py",
+    "vmq/clustering/raft/dotted.py",
+    "vmq/clustering/raft/appender.py",
+    "vmq/clustering/raft/groups/opened.py",
+    "vmq/clustering/raft/groups/envelopes.py",
+    "vmq/clustering/raft/groups/taking.py",
+    "vmq/clustering/raft/groups/thread.py",
+    "vmq/clustering/raft/groups/passes.py",
+)
+
 COMPILED_CLUSTER = (
     "cluster/vmq_cluster/clocks.py",
     "cluster/vmq_cluster/channels.py",
@@ -361,6 +384,7 @@ def compiled_modules() -> list[Extension]:
     groups = (
         ("vmq._core", COMPILED),
         ("vmq._slots", COMPILED_SLOTS),
+        ("vmq._streams", COMPILED_STREAMS),
         ("vmq_cluster._core", COMPILED_CLUSTER),
     )
     # mypy takes one processor: each group has a process. Forked, since an installer runs this file as no module.

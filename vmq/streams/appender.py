@@ -24,7 +24,7 @@ REFUSED: Final = -1
 ROW: Final = 100
 
 #: Clients, or topics, whose partition is remembered.
-_MOST_KEYS: Final = 65_536
+MOST_KEYS: Final = 65_536
 
 
 class AppendWay(Enum):
@@ -188,7 +188,7 @@ class Appender:
         depends_on = client_id if self.by_client else topic
         number = self.known.get(depends_on)
         if number is None:
-            if len(self.known) >= _MOST_KEYS:
+            if len(self.known) >= MOST_KEYS:
                 self.known.clear()
             number = self.keys.partition(self.keys.of(topic, client_id))
             self.known[depends_on] = number

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.vmq.streams.support import Clock, options, payloads
-from vmq.streams.appender import REFUSED, ROW, Appender
+from vmq.streams.appender import MOST_KEYS, REFUSED, ROW, Appender
 from vmq.streams.log.commits import STEP, Commits
 from vmq.streams.log.partition import Partition
 
@@ -114,11 +114,8 @@ async def test_a_full_step_closes_a_commit_out_of_turn(tmp_path: Path) -> None:
     await commits.close()
 
 
-async def test_known_keys_are_bounded(
-    tmp_path: Path, commits: Commits, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("vmq.streams.appender._MOST_KEYS", 10)
+async def test_known_keys_are_bounded(tmp_path: Path, commits: Commits) -> None:
     appender = make(tmp_path, commits, partitions=2, key="topic")
-    for number in range(100):
-        appender.append(b"%d" % number, b"", 0, False, "c", 1)
-        assert len(appender.known) <= 10
+    for number in range(MOST_KEYS + 2):
+        appender.partition_of(b"%d" % number, "c")
+    assert len(appender.known) == 2

@@ -49,6 +49,8 @@ class ReplicatedAppender:
         #: The topic and the client that Arrow was last found to take: most often the next ones, too.
         self._topic: bytes = b""
         self._client_id: str = ""
+        #: Who took the last message.
+        self._taker: Producer | None = None
 
     @property
     def name(self) -> str:
@@ -131,6 +133,7 @@ class ReplicatedAppender:
         rows.times.append(time)
         rows.clients.append(client_id)
         appender.messages += 1
+        self._taker = producer
         number = producer.added(size, publisher)
         return 0 if self._is_early else number
 
@@ -152,7 +155,9 @@ class ReplicatedAppender:
 
     def safe_of(self, topic: bytes, client_id: str) -> Durable:
         """How far the messages of this node for a partition are safe."""
-        producer = self._producer(topic, client_id)
+        producer = self._taker  # most often the question is about the message that was just taken
+        if producer is None or topic is not self._topic or client_id is not self._client_id:
+            producer = self._producer(topic, client_id)
         return Durable() if producer is None else producer.safe
 
     def place_of(self, topic: bytes, client_id: str) -> "Partition":

@@ -199,12 +199,13 @@ def parse(view: memoryview, position: int) -> Frame | None:
     offset, rows, nbytes, time, body = (int(part) for part in mark.groups()[:5])
     if body > LONGEST_BODY:
         raise BadFrameError(f"a message's body cannot have {body} bytes")
-    receipt = _RECEIPT.search(head)
+    # Most heads lack most of these, and to look for a word is quicker than for a pattern.
+    receipt = _RECEIPT.search(head) if b"receipt=" in head else None
     named = "" if receipt is None else receipt[1].decode()
     crc, crc_at = int(mark[6], 16), mark.start(6)
-    raft = _RAFT.search(head)
+    raft = _RAFT.search(head) if b"raft=" in head else None
     told = b"" if raft is None else raft[1]
-    found = _SPAN.search(head)
+    found = _SPAN.search(head) if b"span=" in head else None
     span = (rows if found is None else int(found[1])) or 1
     sizes = len(head), body, crc, crc_at
     return Frame(offset, rows, nbytes, time, *sizes, named, told, span, found is not None)

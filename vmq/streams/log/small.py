@@ -67,7 +67,7 @@ class FewRows:
             body.add_texts(rows.payloads)
         except (UnicodeError, AttributeError, TypeError):
             return None
-        body.add_column(array("i", [each & 3 for each in rows.flags]).tobytes())
+        body.add_column(array("i", [each & 3 for each in list(rows.flags)]).tobytes())
         body.add_column(_bits(rows.flags))
         body.add_column(rows.times.tobytes())
         body.add_texts(clients)
@@ -131,7 +131,7 @@ class _Buffers:
 def _bits(flags: bytearray) -> bytes:
     """Whether each is to be retained, a bit each."""
     found = 0
-    for number, each in enumerate(flags):
+    for number, each in enumerate(list(flags)):
         if each & 4:
             found |= 1 << number
     return found.to_bytes((len(flags) + 7) // 8, "little")

@@ -7,7 +7,7 @@ in the message's metadata, inside the checksum.
 
 import base64
 import binascii
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -27,6 +27,8 @@ _TOLD: Final = msgspec.msgpack.Decoder(tuple[int, int, tuple[Mark, ...], bytes])
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _EMPTY: Final = pa.RecordBatch.from_pylist([], schema=STORED)
 _PLAIN: Final = write_options("none")
+#: Bytes of a batch that are kept in memory until it is committed: there may be thousands of partitions.
+_LITTLE: Final = 16 * 1024
 
 
 class Codec:
@@ -35,8 +37,27 @@ class Codec:
     def __init__(self, header: Header) -> None:
         self._header = header
         self._schema_size = len(header.raw)
+        #: What was made last, if it is little: followers are sent it without a look at the disk.
+        self.made: Batch | None = None
 
-    def rows(
+    def make(
+        self,
+        offset: int,
+        term: int,
+        kind: int,
+        marks: tuple[Mark, ...],
+        parts: Sequence[Any],
+        options: Any,
+    ) -> Batch:
+        """A batch of rows, of which there is one part, or of what the group says; `options`: how rows are written."""
+        if kind == ROWS:
+            made = self._rows(offset, term, marks, parts[0], options)
+        else:
+            made = Batch(offset, 1, term, kind, marks, b"".join(parts))
+        self.made = made if len(made.body) <= _LITTLE else None
+        return made
+
+    def _rows(
         self,
         offset: int,
         term: int,
@@ -44,7 +65,6 @@ class Codec:
         rows: pa.RecordBatch | FewRows,
         options: Any,
     ) -> Batch:
-        """A batch of rows; `options`: how it is written."""
         if isinstance(rows, FewRows):
             few = rows.message(offset, "", tell(ROWS, term, marks, b""))
             return Batch(offset, rows.num_rows, term, ROWS, marks, b"".join(few))

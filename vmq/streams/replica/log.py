@@ -54,8 +54,8 @@ class ReplicaLog:
         self._folder = folder = partition.folder
         self._header = header = partition.header
         self._codec, self._aside = Codec(header), FilesAside(folder, header)
-        self.blank = self._codec.blank
         self._digests = Digests(header)
+        self.blank = self._codec.blank
         #: Rises when a segment is another one that may not be compacted yet.
         self.changes = 0
         self._began = 0.0
@@ -182,12 +182,13 @@ class ReplicaLog:
         self, offset: int, term: int, kind: int, marks: tuple[Mark, ...], rows: Sequence[Any]
     ) -> Batch:
         """A batch for this place in the log."""
-        if kind != ROWS:
-            return Batch(offset, 1, term, kind, marks, b"".join(rows))
-        return self._codec.rows(offset, term, marks, rows[0], self._partition.write_options)
+        return self._codec.make(offset, term, kind, marks, rows, self._partition.write_options)
 
     def read(self, offset: int, limit: int) -> list[Batch]:
         """Batches from the one with this offset on; none where damage begins."""
+        made = self._codec.made
+        if made is not None and made.offset == offset and made.end == self.end:
+            return [made]
         for segment in self.segments:
             if segment.base <= offset < segment.end:
                 return self._read(segment, offset, limit)
@@ -288,6 +289,7 @@ class ReplicaLog:
 
     def cut(self, offset: int) -> None:
         """Forgets everything from an offset on. Open readers keep what they see."""
+        self._codec.made = None
         while self.segments and self.segments[-1].base >= offset:
             self._remove(self.segments.pop())
         while not self.segments and self.old:
@@ -336,7 +338,7 @@ class ReplicaLog:
 
     def commit(self, end: int) -> None:
         """So much is committed: readers may see it, and whole segments become old."""
-        self.committed = end
+        self.committed, self._codec.made = end, None
         self._commit.write(end)
         self._retire()
         self._show()
@@ -349,9 +351,8 @@ class ReplicaLog:
             if len(self.segments) <= 1 + LOOSE and not is_made_anew:
                 break
             segment.sync()
-            sealed = sealed_of(segment.path, segment.index)
+            self.old.append(sealed_of(segment.path, segment.index))
             self.segments.pop(0)
-            self.old.append(sealed)
             segment.close()
 
     def _show(self) -> None:
@@ -440,14 +441,11 @@ class ReplicaLog:
     def find_damage(self) -> int | None:
         """Looks which segments damage was met in; returns where the log is to be cut, if it is in the last one."""
         last = self.segments[-1].path if self.segments else self._folder  # the last is always loose
-        cut = self._damaged.find(self._files(), last, self.committed, self.end)
+        segments: list[Sealed | LooseSegment] = [*self.old, *self.segments]
+        cut = self._damaged.find(segments, last, self.committed, self.end)
         if cut is not None:
             self.mark.set()
         return cut
-
-    def _files(self) -> Iterator[Sealed | LooseSegment]:
-        yield from self.old
-        yield from self.segments
 
     def mend(self, batches: Sequence[Batch]) -> bool:
         """Puts committed batches in the place of damaged ones; what is not whole yet is kept aside."""

@@ -19,6 +19,12 @@ def built(batches: list[tuple[int, int, int]]) -> tuple[Index, list[tuple[int, i
     return index, plain
 
 
+def told(index: Index) -> list[object]:
+    """All that an index has."""
+    places = [index.offsets, index.positions, index.times]
+    return [index.base, index.first_time, index.merged, index.mark(), *places]
+
+
 @given(BATCHES)
 def test_a_look_up_never_leads_beyond_what_is_sought(batches: list[tuple[int, int, int]]) -> None:
     index, plain = built(batches)
@@ -47,7 +53,7 @@ def test_a_reset_is_as_if_nothing_had_come(
     for rows, size, time in more:
         index.add(index.end, rows, rows - 1, size, time)
     index.reset(mark)
-    assert vars(index) == vars(built(batches)[0])
+    assert told(index) == told(built(batches)[0])
 
 
 def test_a_saved_index_comes_back_for_its_own_file_only(tmp_path: Path) -> None:
@@ -57,7 +63,7 @@ def test_a_saved_index_comes_back_for_its_own_file_only(tmp_path: Path) -> None:
     index.save(path)
     again = load(path, 100, index.size)
     assert again is not None
-    assert vars(again) == vars(index)
+    assert told(again) == told(index)
     assert load(path, 101, index.size) is None
     assert load(path, 100, index.size + 1) is None
     assert load(tmp_path / "other", 100, index.size) is None

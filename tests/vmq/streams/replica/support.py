@@ -1,7 +1,9 @@
 """Batches of a group's log, and what readers see of a replica."""
 
+import os
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from tests.vmq.streams.support import batch_of, options, row
 from vmq.streams.log.cursor import LogReader
@@ -17,6 +19,18 @@ MEMBERS = Members(("a", "b", "c"))
 def partition_in(folder: Path, **given: Any) -> ReplicaPartition:
     given = {"durability": "os", "retention_age": "never", **given}
     return ReplicaPartition(folder, "s", 0, options(**given))
+
+
+def failing_syncs(folder: Path, error: Exception) -> Any:
+    """What is to get to the disk of files in a folder does not."""
+    sync = os.fdatasync
+
+    def fail(fd: int) -> None:
+        if Path(f"/proc/self/fd/{fd}").readlink().parent == folder:
+            raise error
+        sync(fd)
+
+    return patch.object(os, "fdatasync", fail)
 
 
 class Leader:

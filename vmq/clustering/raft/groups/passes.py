@@ -39,7 +39,7 @@ class LoopPasses:
     """
 
     def __init__(self, thread: GroupThread, flush: Callable[[], None]) -> None:
-        self._thread = thread
+        self._groups = thread
         self._flush = flush
         self._loop = asyncio.get_running_loop()
         self._works: list[Take | tuple[str, bytes]] = []
@@ -65,7 +65,7 @@ class LoopPasses:
     def _run(self) -> None:
         works, self._works = self._works, []
         done = 0
-        if self._thread.turns.enter():
+        if self._groups.turns.enter():
             now = time.monotonic()
             try:
                 while done < len(works) and self._do(works[done], now):
@@ -74,25 +74,25 @@ class LoopPasses:
                 self._end(now)
         for work in works[done:]:
             if isinstance(work, Take):
-                self._thread.take(work)
+                self._groups.take(work)
             else:
-                self._thread.receive(*work)
+                self._groups.receive(*work)
 
     def _tell(self) -> None:
         """Time for leaders to say what is committed."""
         self._tells_at = AT_NO_TIME
-        if self._thread.turns.enter():
+        if self._groups.turns.enter():
             self._end(time.monotonic())
         else:
-            self._thread.turns.wake()
+            self._groups.turns.wake()
 
     def _end(self, now: float) -> None:
         """The end of a pass, and of the loop's turn."""
         try:
-            tells_at = self._thread.finish_routine(now)
+            tells_at = self._groups.finish_routine(now)
             events, self._events = self._events, []
         finally:
-            self._thread.turns.turn.release()
+            self._groups.turns.turn.release()
         if tells_at < self._tells_at:
             self._tells_at = tells_at
             self._loop.call_later(max(0.0, tells_at - now), self._tell)
@@ -121,7 +121,7 @@ class LoopPasses:
 
     def _do(self, work: Take | tuple[str, bytes], now: float) -> bool:
         """Does something in the present pass, unless it is the thread's to do."""
-        thread = self._thread
+        thread = self._groups
         if isinstance(work, Take):
             kept = _quick_log(thread.opened.get(work.group))
             if kept is None or kept.is_full or work.size > LITTLE:
@@ -143,7 +143,7 @@ class LoopPasses:
         except (MalformedError, BadFrameError):
             return None  # the thread says so
         for name, message in envelope.items:
-            opened = self._thread.opened.get(name)
+            opened = self._groups.opened.get(name)
             if _quick_log(opened) is None or opened is None or opened.group is None:
                 return None
             if not is_routine(opened.group, envelope.sender, message):

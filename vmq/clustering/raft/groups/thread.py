@@ -161,12 +161,12 @@ class GroupThread:
 
     def _run(self) -> None:
         self._due = until = time.monotonic()
+        goes_on = True
         try:
-            while True:
+            while goes_on:
                 self.turns.wait(until)
                 with self.turns.turn:
-                    if not self._pass():
-                        break
+                    goes_on = self._pass()
                     until = self._next()
         except Exception as error:
             self.failure = repr(error)

@@ -8,7 +8,6 @@ from unittest.mock import patch
 
 import pytest
 
-from tests.support.present import present
 from tests.support.until import until
 from tests.vmq.clustering.raft.groups.test_taking import Node, payloads
 from vmq.clustering.raft.groups.passes import LITTLE, LoopPasses
@@ -59,8 +58,7 @@ async def test_a_few_rows_are_taken_in_the_loop(tmp_path: Path) -> None:
 async def test_what_may_take_long_is_the_threads(tmp_path: Path) -> None:
     node = LoopNode(tmp_path, "os")
     assert await node.put(node.row(), node.row(LITTLE + 1), node.row()) == [LOOP, THREAD, THREAD]
-    log = present(node.partition.log)
-    with patch.object(type(log), "is_full", True):
+    with patch.object(node.partition, "segment_age", 0.0):
         assert await node.put(node.row()) == [THREAD], "a segment begins"
     node.thread.stop()
     (tmp_path / "synced").mkdir()

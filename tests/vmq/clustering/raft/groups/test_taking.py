@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.present import present
 from tests.support.until import reach
-from tests.vmq.streams.replica.support import partition_in
+from tests.vmq.streams.replica.support import failing_syncs, partition_in
 from tests.vmq.streams.support import options
 from vmq.clustering.raft.groups.thread import GroupThread
 from vmq.clustering.raft.produce import DONE, ELSEWHERE, REFUSED, Take
@@ -62,7 +62,7 @@ def payloads(partition: ReplicaPartition) -> list[bytes]:
 def test_what_could_not_be_synced_is_not_acknowledged(tmp_path: Path, early: bool) -> None:
     node = Node(tmp_path, "fsync")
     with (
-        patch.object(present(node.partition.log), "sync", side_effect=OSError("the disk failed")),
+        failing_syncs(node.partition.folder, OSError("the disk failed")),
         patch.object(node.partition, "open", side_effect=OSError("the disk failed")),
     ):
         node.hand_in(node.take("x", [b"1"], early=early))

@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.present import present
 from tests.support.until import reach
-from tests.vmq.streams.replica.support import partition_in
+from tests.vmq.streams.replica.support import failing_syncs, partition_in
 from tests.vmq.streams.support import options
 from vmq.clustering.raft.groups.envelopes import checked
 from vmq.clustering.raft.groups.opened import has_part
@@ -68,14 +68,17 @@ class Node:
 
 def mistaken(node: Node, what: str) -> Any:
     """A mistake in something that is done for the first group."""
+    mistake = ZeroDivisionError("a mistake")
+    partition = node.thread.opened["g"].partition
+    if what == "sync":
+        return failing_syncs(partition.folder, mistake)
     places: dict[str, tuple[object, str]] = {
-        "take": (node.thread._taking, "append"),
-        "sync": (node.log, "sync"),
+        "take": (partition, "check_room"),
         "save": (node.log.mark, "clear"),
-        "look": (node.thread.opened["g"].partition, "retained_from"),
+        "look": (partition, "retained_from"),
         "tell": (node.outside, "on_committed"),
     }
-    return patch.object(*places[what], side_effect=ZeroDivisionError("a mistake"))
+    return patch.object(*places[what], side_effect=mistake)
 
 
 @pytest.mark.parametrize("what", ["take", "sync", "save", "look", "tell"])
