@@ -142,7 +142,8 @@ COMPILED = (
     "vmq/jobs/listener.py",
 )
 
-# The machines of durable sessions in slots: they call the core's topics alone, and others call them by Python.
+# The machines of durable sessions in slots: they call the core's topics alone, and others call them by Python. They are
+# in one group with the streams, for mypy reads as much for one group as for another.
 COMPILED_SLOTS = (
     "vmq/clustering/slots/words.py",
     "vmq/clustering/slots/limits.py",
@@ -248,7 +249,7 @@ C_OPTIONS = ["-fvisibility=hidden", "-w"]
 
 # Of these rooms no message of a single broker makes use. With -O1 gcc takes 40 % less time for them; a burst to durable
 # sessions of a cluster was as quick. (The rooms of jobs in memory were 3 % slower: they are not among them.)
-COLD = ("vmq_cluster", "vmq.clustering", "vmq.jobs.sharing", "vmq.jobs.paging", "_core", "_slots")
+COLD = ("vmq_cluster", "vmq.clustering", "vmq.jobs.sharing", "vmq.jobs.paging", "_core", "_logs")
 
 # What each C file of a group begins with, once more in one file, which gcc reads once a group instead of once a file.
 PRELUDE = "prelude.h"
@@ -383,8 +384,7 @@ def compiled_modules() -> list[Extension]:
     # The shared library of a group becomes vmq/_core__mypyc: inside the package, where an editable install finds it.
     groups = (
         ("vmq._core", COMPILED),
-        ("vmq._slots", COMPILED_SLOTS),
-        ("vmq._streams", COMPILED_STREAMS),
+        ("vmq._logs", COMPILED_SLOTS + COMPILED_STREAMS),
         ("vmq_cluster._core", COMPILED_CLUSTER),
     )
     # mypy takes one processor: each group has a process. Forked, since an installer runs this file as no module.

@@ -360,7 +360,8 @@ class Leading:
     def _commit(self) -> None:
         """Committed is what a majority has, if the last of it is of this term."""
         replica = self.replica
-        end = replica.members.agreed(self._safe)
+        is_all = replica.commit >= replica.log.end
+        end = replica.commit if is_all else replica.members.agreed(self._safe)
         if end > replica.commit and replica.state.terms.at(end - 1) == replica.term:
             replica.advance(end)
             if replica.abstains and self.is_established:  # what it may have forgotten is agreed on
@@ -381,6 +382,9 @@ class Leading:
     def _confirm(self) -> None:
         """A round that a majority answered shows that nobody else led when it began."""
         replica = self.replica
+        returning = [each for each in self.progress.values() if each.returning is not None]
+        if not returning and not self.waiting.questions:
+            return
         own = self.round
         reached = replica.members.agreed(
             lambda name: own if name == replica.name else self.progress[name].round
@@ -390,10 +394,9 @@ class Leading:
             self.waiting.questions = [each for each in self.waiting.questions if each[0] > reached]
             for ticket in done:
                 self._answer(ticket, True)
-        for progress in self.progress.values():
-            if progress.returning is not None and progress.returning <= reached:
-                if progress.enough is None:
-                    progress.enough = max(replica.commit, self.begun)
+        for progress in returning:
+            if progress.enough is None and (progress.returning or 0) <= reached:
+                progress.enough = max(replica.commit, self.begun)
 
     # --- sending
 
