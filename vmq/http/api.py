@@ -213,6 +213,8 @@ def _guarded(handler: Handler, keys: Finds | None) -> Handler:
             return await handler(request)
         except AdminError as error:
             return _failure(error.status, str(error))
+        except web.RequestPayloadError:
+            return _failure(400, "the body does not come as its head says")
         except web.HTTPRequestEntityTooLarge as error:
             return _failure(413, f"the body is too large: {error.text}")
         except web.HTTPException:
@@ -339,8 +341,6 @@ async def _body(request: web.Request) -> dict[str, Any]:
         plain: object = msgspec.json.decode(data)
     except TimeoutError:
         raise TooSlow("the body did not come within http_request_timeout") from None
-    except web.RequestPayloadError:
-        raise AdminError("the body does not come as its head says") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise AdminError(f"the body is no JSON: {error}") from None
     except RecursionError:

@@ -5,6 +5,7 @@ The manual is the README of the version that runs: it is part of the installed p
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from html import escape
 from importlib.metadata import PackageNotFoundError, metadata
 from typing import Final, NamedTuple
@@ -56,6 +57,7 @@ class Topic(NamedTuple):
         return re.sub(r"[^a-z0-9]+", "-", self.title.lower()).strip("-")
 
 
+@cache
 def topics() -> list[Topic]:
     """The sections of the README that came with this version; none if it is not installed as a package."""
     try:

@@ -183,18 +183,20 @@ async def test_a_body_that_is_too_large_is_refused(local: Site) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "more", "said"),
+    ("path", "body", "more", "said"),
     [
-        (b"{", {}, "no JSON"),
-        (b'{"option": "\xe4"}', {}, "no JSON"),
-        (b"abc", {"Content-Encoding": "gzip"}, "not come as its head says"),
+        ("/option", b"{", {}, "no JSON"),
+        ("/option", b'{"option": "\xe4"}', {}, "no JSON"),
+        ("/option", b"abc", {"Content-Encoding": "gzip"}, "not come as its head says"),
+        ("/live/token", b"abc", {"Content-Encoding": "gzip"}, "not come as its head says"),
+        ("/../../restmqtt/api/v1/publish", b"abc", {"Content-Encoding": "gzip"}, "not come as"),
     ],
 )
 async def test_a_body_that_is_no_json_is_refused(
-    local: Site, body: bytes, more: dict[str, str], said: str
+    local: Site, path: str, body: bytes, more: dict[str, str], said: str
 ) -> None:
     headers = {"Content-Type": "application/json"} | more
-    status, answer = await ask(local, "POST", "/option", data=body, headers=headers)
+    status, answer = await ask(local, "POST", path, data=body, headers=headers)
     assert status == 400
     assert said in answer["error"]
 

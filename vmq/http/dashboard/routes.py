@@ -271,8 +271,6 @@ async def _body(request: web.Request, kind: type[S]) -> S:
                 if len(data) > _MOST_BODY:
                     raise AdminError(f"the body is too large; accepted: {_MOST_BODY} bytes")
         return msgspec.json.decode(data, type=kind)
-    except web.RequestPayloadError:
-        raise AdminError("the body does not come as its head says") from None
     except (TimeoutError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise AdminError(f"the body is not what is accepted: {error}") from None
 
