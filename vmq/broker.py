@@ -36,7 +36,7 @@ from vmq.runtime.share import Share
 from vmq.runtime.watchdog import Watchdog
 from vmq.startup.broker_listeners import BrokerListeners
 from vmq.startup.broker_streams import BrokerStreams
-from vmq.startup.figures import condition_of, families_of
+from vmq.startup.figures import away_in_slots, condition_of, families_of
 from vmq.startup.job_questions import answer_others
 from vmq.startup.listening import import_ahead, open_admin
 from vmq.startup.parts import Parts
@@ -267,6 +267,7 @@ class Broker(Configured):
         )
         self._prepared = None  # a second start loads what is there by then
         parts.metrics.others = lambda: families_of(self)
+        parts.metrics.away = lambda: away_in_slots(self)
         self.jobs.committer = parts.committer
         self.jobs.functions = parts.plugins.functions
         parts.plugins.changed = self.jobs.use_functions

@@ -99,8 +99,8 @@ GAUGES: Final[Mapping[str, str]] = {
     "active_mqtt_connections": "Open connections of MQTT clients over TCP, TLS or a Unix socket.",
     "active_mqttws_connections": "Open connections of MQTT clients over WebSocket.",
     "total_active_connections": "Open connections of MQTT clients.",
-    "queue_processes": "Queues: one a client that is connected or, without a cluster, has a durable session.",
-    "queue_offline": "Queues of durable sessions whose client is away; in a cluster see cluster_slots_sessions.",
+    "queue_processes": "Queues: one a client that is connected, and those of queue_offline.",
+    "queue_offline": "Queues of durable sessions whose client is away; in a cluster those in this node's slots.",
     "router_subscriptions": "Subscriptions.",
     "retain_messages": "Retained messages.",
     "router_memory": "Bytes of memory that subscriptions take, about.",
@@ -186,6 +186,8 @@ class Metrics:
         self._connections = connections
         #: How long the store's writes took.
         self.commits = commits
+        #: Queues that are in no registry: durable sessions in slots of a cluster, whose clients are away.
+        self.away: Callable[[], int] = int
         #: Metrics that others bring; told anew each time.
         self.others: Callable[[], Iterable[Family]] = tuple
 
@@ -212,13 +214,13 @@ class Metrics:
     def gauges(self) -> dict[str, float]:
         """Every gauge by name."""
         registries = list(self._registries())
-        connections = self._connections()
+        connections, away = self._connections(), self.away()
         return {
             "active_mqtt_connections": connections.get("mqtt", 0),
             "active_mqttws_connections": connections.get("mqttws", 0),
             "total_active_connections": sum(connections.values()),
-            "queue_processes": sum(len(each.subscribers) for each in registries),
-            "queue_offline": sum(len(each.offline) for each in registries),
+            "queue_processes": sum(len(each.subscribers) for each in registries) + away,
+            "queue_offline": sum(len(each.offline) for each in registries) + away,
             "router_subscriptions": sum(each.trie.count for each in registries),
             "retain_messages": sum(each.retained.count for each in registries),
             "router_memory": sum(each.trie.size() for each in registries),

@@ -44,3 +44,9 @@ def families_of(broker: "WholeBroker") -> Iterator[Family]:
     yield from broker.jobs.families()
     if broker.clustering is not None:
         yield from broker.clustering.families()
+
+
+def away_in_slots(broker: "WholeBroker") -> int:
+    """The durable sessions in slots of this node whose clients are not connected to any."""
+    slots = None if broker.clustering is None else broker.clustering.slots
+    return 0 if slots is None else slots.status.count_away()

@@ -100,7 +100,8 @@ class SlotStatus:
 
     def count_away(self) -> int:
         """How many of them there are."""
-        return sum(1 for _ in self._away())
+        owned = [each.attachments for each in self._machines.slots.owners.values()]
+        return sum(each.away.count(each.serving) for each in owned)
 
     def _away(self) -> Iterator[tuple[SlotOwner, str]]:
         for owner in list(self._machines.slots.owners.values()):

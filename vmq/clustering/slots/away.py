@@ -6,6 +6,8 @@ And those whose queues the disk does not give: that costs their sessions and nob
 from collections.abc import Container
 from typing import Final
 
+from mypy_extensions import i64
+
 from vmq.clustering.messages.fronts import Attach
 from vmq.clustering.slots.cold import ALL
 from vmq.clustering.slots.here import LocalNode
@@ -43,6 +45,14 @@ class AwayClients:
         if self._here.limits.all.expiry and register.session and is_writer:
             register.left = since
             self._state.touch(client)
+
+    def count(self, present: Container[str]) -> int:
+        """How many sessions there are whose clients are not `present`."""
+        found: i64 = 0
+        for client, register in self._state.registers.items():
+            if register.session and client not in present:
+                found += 1
+        return found
 
     def _end(self, client: str, subscribers: Subscribers) -> None:
         """A session expires; one whose queue the disk does not give does so another time."""

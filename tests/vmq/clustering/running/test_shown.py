@@ -14,6 +14,7 @@ from vmq.admin.errors import NotFoundError
 from vmq.admin.listing import Selection
 from vmq.broker import Broker
 from vmq.clustering.node import session_questions
+from vmq.http.status import status_of
 
 
 async def test_a_session_is_shown_at_any_node_with_its_queue(tmp_path: Path) -> None:
@@ -51,6 +52,9 @@ async def test_a_session_is_shown_at_any_node_with_its_queue(tmp_path: Path) -> 
                     assert (await why_receive.explain(node, wanted)).verdict.startswith(verdict)
             (row,) = [each for each in cluster.list_members(b) if each.is_self]
             assert (row.offline, row.sessions) == (1, 1 + (row.online or 0))
+            # The one that is connected is this test, which has published at b.
+            assert status_of(b)["sessions"] == {"total": 2, "connected": 1, "offline": 1}
+            assert status_of(a)["sessions"]["offline"] == 0
             listed = sessions.list_sessions(b, Selection())
             assert device.client_id in [each.client_id for each in await listed.rows()]
             assert (await sessions.disconnect(a, device.client_id, cleanup=True)).session_ended
