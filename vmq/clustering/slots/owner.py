@@ -339,12 +339,17 @@ class SlotOwner(OwnedSlot):
         """Messages join the queues of those who want them, unless they were seen; returns whose is full, or ""."""
         (origin, place), topic, qos = message.dot, message.topic, message.qos
         group, retain, but = message.group, message.retain, message.but
-        subscribers = self.attachments.subscribers
         for at, payload in enumerate([message.payload, *message.more]):
-            dot = origin, place + at
-            if self.state.see(dot):
-                subscribers.take(dot, topic, payload, qos, group, retain, but)
-        return subscribers.take_full()
+            self._take_one((origin, place + at), topic, payload, qos, group, retain, but)
+        return self.attachments.subscribers.take_full()
+
+    def _take_one(
+        self, dot: Dot, topic: bytes, payload: bytes, qos: int, group: str, retain: bool, but: str
+    ) -> None:
+        """It is seen when it is queued, not before: what fails is taken when it is offered again."""
+        if dot not in self.state.context:
+            self.attachments.subscribers.take(dot, topic, payload, qos, group, retain, but)
+            self.state.see(dot)
 
     def _take_run(self, message: OfferedMessage) -> FlowRun | None:
         if message.qos != 1:
@@ -362,10 +367,8 @@ class SlotOwner(OwnedSlot):
         self, dot: Dot, topic: bytes, payload: bytes, qos: int, group: str, retain: bool, but: str
     ) -> bool:
         """The same of a message of this node; False: its publisher is to wait for room in a queue."""
-        subscribers = self.attachments.subscribers
-        if self.state.see(dot):
-            subscribers.take(dot, topic, payload, qos, group, retain, but)
-        full = subscribers.take_full()
+        self._take_one(dot, topic, payload, qos, group, retain, but)
+        full = self.attachments.subscribers.take_full()
         if full:
             self.attachments.held.hold(full, self.here.store, dot)
         return not full

@@ -120,16 +120,10 @@ class SlotState(ColdQueues):
 
     # Queues
 
-    def see(self, dot: Dot) -> bool:
-        """Whether the dot is new."""
-        origin, place = dot
-        runs = self.context.runs.get(origin)
-        if runs is not None and runs[-1] == place:  # the next one: nearly always
-            runs[-1] = place + 1
-        elif not self.context.add(dot):
-            return False
-        self._saw(origin)
-        return True
+    def see(self, dot: Dot) -> None:
+        """A dot that is new is seen."""
+        self.context.add(dot)
+        self._saw(dot[0])
 
     def see_run(self, dot: Dot, count: int) -> bool:
         """Whether so many dots from this one on come next of their origin; then they are seen."""

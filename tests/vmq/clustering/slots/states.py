@@ -39,7 +39,8 @@ def attach(state: SlotState, client: str, connection: int) -> None:
 def take(state: SlotState, number: int) -> None:
     """A message comes from an origin, for all who have subscribed."""
     dot = ORIGIN, number
-    if state.see(dot):
+    if dot not in state.context:
+        state.see(dot)
         stored = message(state.stamp(0), str(number))
         for client, register in state.registers.items():
             if register.wants("t") >= 0 and dot not in register.ahead:

@@ -86,6 +86,17 @@ def test_an_offer_that_fails_half_way_is_to_be_offered_again() -> None:
     assert [each.dots for each in world.sent(fronts.OfferTaken, 3)] == [[(ORIGIN, 1)]]
 
 
+def test_a_message_that_cannot_be_queued_is_not_seen() -> None:
+    world = World()
+    world.serve()
+    world.subscribe("c")
+    no_text = fronts.OfferedMessage((ORIGIN, 1), b"\xff", b"x", 2)
+    with pytest.raises(UnicodeDecodeError):
+        world.receive(3, fronts.Offer(SLOT, world.lineage, 13, 0, [no_text]))
+    world.offer(1)
+    assert world.owner.state.has("c", (ORIGIN, 1))
+
+
 def test_a_fork_that_could_not_be_read_is_handed_in_when_it_can() -> None:
     """Who has asked for it waits, and does not ask again."""
     world, disk, follower = on_a_failing_disk()
