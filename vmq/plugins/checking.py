@@ -116,6 +116,10 @@ class Checked:
             steps = steps_of(name, plugin, PluginGuard(name))
             check(name, options, plugin, own, broker)
         except (LoadError, ConfigError) as error:
+            if isinstance(
+                error.__cause__, KeyboardInterrupt
+            ):  # Ctrl-C, while the plugin's code ran
+                raise error.__cause__ from None
             self.problems += str(error).splitlines()
             return
         self.prepared[name] = (plugin, own)

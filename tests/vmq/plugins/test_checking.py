@@ -55,6 +55,16 @@ WRONG = [
 ]
 
 
+@pytest.mark.parametrize(
+    "where", ["if True:", "def __init__(self):", "def check(self, broker, config):"]
+)
+def test_ctrl_c_while_a_plugin_is_looked_at_is_no_mistake_of_it(tmp_path: Path, where: str) -> None:
+    slow = f"from vmq_hooks import Plugin\nclass Slow(Plugin):\n    {where}\n        raise KeyboardInterrupt\n"
+    (tmp_path / "slow.py").write_text(slow)
+    with pytest.raises(KeyboardInterrupt):
+        checked(tmp_path, '[plugins.p]\npath = "slow.py"')
+
+
 @pytest.mark.parametrize(("section", "problem"), WRONG)
 async def test_it_finds_what_would_keep_the_broker_from_starting(
     tmp_path: Path, section: str, problem: str
