@@ -11,7 +11,6 @@ from tests.vmq.streamed import config_in, streams_of
 from tests.vmq.streams.support import options
 from vmq.admin.streams import ColumnRow, list_streams, show_stream
 from vmq.broker import Broker
-from vmq.config.options import Config
 from vmq.streams import admin
 
 PARTITIONS = 200
@@ -23,7 +22,7 @@ async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
         name: options(filters=[f"{name}/#"], partitions=PARTITIONS, durability="memory")
         for name in "abcd"
     }
-    async with Broker(Config(streams=streams), data_dir=tmp_path) as broker:
+    async with Broker(config_in(tmp_path, **streams)) as broker:
         yield broker
 
 

@@ -6,15 +6,16 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.support.until import until
-from tests.vmq.streamed import streams_of
+from tests.vmq.streamed import config_in, streams_of
 from tests.vmq.streams.support import options
 from vmq.admin import streams
 from vmq.admin.errors import AdminError, RefusedError
 from vmq.broker import Broker
-from vmq.config.options import Config, LimitOptions
+from vmq.config.options import LimitOptions
 from vmq.streams import catalog as streams_catalog
 from vmq.streams.admin import create_stream, delete_stream, partition_row, show_stream
 from vmq.streams.catalog import Catalog
@@ -66,8 +67,10 @@ async def test_wrong_options_are_named(
 
 
 async def test_a_broker_alone_has_no_more_partitions_than_it_takes(tmp_path: Path) -> None:
-    config = Config(streams={"s": options(filters=["s/#"])}, limits=LimitOptions(max_partitions=4))
-    async with Broker(config, data_dir=tmp_path) as broker:
+    config = msgspec.structs.replace(
+        config_in(tmp_path, s="s/#"), limits=LimitOptions(max_partitions=4)
+    )
+    async with Broker(config) as broker:
         create = {"filters": ["t/#"], "partitions": 2}
         assert (await streams.create_stream(broker, "t", create)).partitions == 2
         with pytest.raises(AdminError, match="no room for 2 partitions: there are 3 of 4"):
@@ -83,7 +86,7 @@ async def test_a_broker_alone_has_no_more_partitions_than_it_takes(tmp_path: Pat
 async def test_new_partitions_of_a_broker_alone_take_rows_and_outlive_it(tmp_path: Path) -> None:
     made = {"filters": ["t/#"], "key": "topic"}
     for count in (1, 3):
-        async with Broker(Config(), data_dir=tmp_path) as broker:
+        async with Broker(config_in(tmp_path)) as broker:
             if count == 1:
                 await streams.create_stream(broker, "t", made)
                 assert (await streams.alter_stream(broker, "t", {"partitions": 3})).partitions == 3
@@ -106,7 +109,7 @@ async def test_a_stream_that_is_deleted_has_no_files_when_that_is_answered(
         rmtree(folder)
 
     monkeypatch.setattr(shutil, "rmtree", slow)
-    async with Broker(Config(), data_dir=tmp_path) as broker:
+    async with Broker(config_in(tmp_path)) as broker:
         for _ in range(2):
             await streams.create_stream(broker, "t", {"filters": ["t/#"]})
             await broker.publish("t/1", b"p", qos=1)
@@ -127,7 +130,7 @@ async def test_a_stream_that_is_deleted_has_no_files_when_that_is_answered(
 
 def left(folder: Path) -> list[Path]:
     """What there is of streams with a t in their names."""
-    return list(folder.glob("streams/*t*"))
+    return list(folder.glob("data/streams/*t*"))
 
 
 def fail(_folder: Path, _close: Callable[[], None]) -> Path:
