@@ -3,7 +3,9 @@
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from tests.support.until import PATIENCE
 from tests.support.wire import subscribe_packet
 from tests.vmq.clustering.nodes import address, config, together
 from tests.vmq.sockets import session_of
@@ -23,7 +25,8 @@ async def test_a_node_that_was_away_knows_what_it_missed_before_it_has_clients(
                 config(tmp_path, "b", listen=there),
                 config(tmp_path, "new", [address(a)]),
             ):
-                async with Broker(again) as b:
+                patient = replace(again.cluster, sync_timeout=PATIENCE)
+                async with Broker(replace(again, cluster=patient)) as b:
                     assert [each.node for each in b.registry().route(b"t").nodes] == ["a"]
                     assert "not in touch with others" not in caplog.text
     # Who misses all others does not wait for ever.

@@ -59,7 +59,8 @@ async def test_what_no_copy_has_is_given_up_and_new_copies_are_made(tmp_path: Pa
         brokers["d"] = d = Broker(with_streams(tmp_path, "d", join, flight=True, s=made))
         await d.start()
         await until(lambda: clustering(d).streams.replicas.groups is not None and is_led(d))
-        assert not groups(d).requests.move("s", 0, [first, one, "d"])
+        # As soon as it knows of all three that they are on hosts of their own.
+        await until(lambda: not groups(d).requests.move("s", 0, [first, one, "d"]))
         elsewhere = ("--data-dir", brokers[one].config.broker.data_dir)
         refused = await asyncio.to_thread(here, "stream", "accept-loss", "s", *elsewhere)
         assert "gives up what is damaged of what it leads" in refused.err

@@ -315,7 +315,7 @@ async def test_a_fourth_node_reads_writes_leads_and_takes_the_place_of_one_that_
         reader = clustering(d).streams.owner("s", 0)
         assert reader in NAMES
         # It may be asked to lead before it has its copy.
-        assert not groups(d).requests.move("s", 0, ["b", "c", "d"])
+        await until(lambda: not groups(d).requests.move("s", 0, ["b", "c", "d"]))
         assert not groups(d).requests.wish("s", 0, "d")
         await until(lambda: leader(d, 0) == "d")
         assert await clustering(brokers["b"]).streams.leave(30)
