@@ -92,7 +92,8 @@ class MosquittoClient(Client):
         timeout: float = TIMEOUT,
     ) -> None:
         command = ["mosquitto_pub", *self._connection, "-t", topic, "-q", str(qos)]
-        command += ["-i", f"{self.client_id}-p"] + (["-r"] if retain else [])
+        # Without a client id: it would take its predecessor over, of whom messages at QoS 0 may lie unread.
+        command += ["-r"] if retain else []
         if len(payloads) == 1:
             command += ["-s"] if payloads[0] else ["-n"]
             data = payloads[0]

@@ -22,7 +22,8 @@ def test_large_payload(clients: ClientFactory, topic: str, kind: Kind, qos: int)
     client = clients(kind, (topic, qos))
     for payload in (b"before", large, b"after"):
         client.publish(topic, payload, qos=qos)
-    assert [message.payload for message in client.receive(3)] == [b"before", large, b"after"]
+        # One by one: each of the mosquitto programs has a connection of its own, which may overtake another.
+        assert [message.payload for message in client.receive(1)] == [payload]
 
 
 @pytest.mark.timeout(300)
