@@ -18,6 +18,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
+#: Bytes that are written again at a time.
+_WINDOW: Final = 1 << 20
 #: A process may have so many times as many files open as are kept open here.
 SHARE: Final = 4
 #: Files that are kept open at least, and at most.
@@ -29,6 +31,22 @@ def most_open() -> int:
     """How many files are kept open."""
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return MOST if soft == resource.RLIM_INFINITY else max(LEAST, min(MOST, soft // SHARE))
+
+
+def write_again(fd: int, begin: int, end: int) -> None:
+    """Writes a part of a file once more, as it is read; the file is not open for appending.
+
+    When a sync fails the system may take what it could not write for written: it is read as if nothing had happened,
+    until memory is short, and the next sync succeeds without it. Written again it is the disk's to take again.
+
+    Raises:
+        OSError: the disk, or the file ends before that.
+    """
+    while begin < end:
+        data = os.pread(fd, min(_WINDOW, end - begin), begin)
+        if not data:
+            raise OSError(errno.EIO, f"the file ends at byte {begin}, before {end}")
+        begin += os.pwrite(fd, data, begin)
 
 
 class OpenFiles:

@@ -154,7 +154,8 @@ class JobCommit:
                 machine.has_new_pauses = False
             if self.writer.commit():
                 self.needs_sync = True
-            self.is_failing = False
+            if not self.needs_sync or self.sync is None:  # else it shows when that is on disk
+                self.is_failing = False
         except OSError as error:
             self.fail(str(error))
             return
@@ -223,8 +224,10 @@ class JobCommit:
         number = self.syncing_number
         self.syncing_number = 0
         if error:
+            self.needs_sync = True  # nothing that was done since is safe without it
             self.fail(error)
             return
+        self.is_failing = False
         if number:
             self.advance(number)
         self.end_pass(self.clock())

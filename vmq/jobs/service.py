@@ -5,6 +5,7 @@ import hashlib
 import logging
 import os
 import secrets
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -110,6 +111,7 @@ class JobService:
             own_folder(self.folder)
             self.node_id = self._read_node_id()
             self.segments = JobSegments(self.folder)
+            self.segments.syncing = threading.Lock()
             ids = JobIds(self.node_id[:8], os.urandom)
             self.machine = JobMachine(ids, self.rules_of, None, wall)
             self.machine.pager.fit(config.limits.max_job_memory or 1 << 60)

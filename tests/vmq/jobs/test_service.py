@@ -110,6 +110,31 @@ async def test_a_disk_that_fails_acknowledges_nothing(
         assert await redis.execute_command("ADDJOB", "q", "y", 0)
 
 
+async def test_a_sync_that_failed_confirms_nothing_until_one_succeeds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = config_of(tmp_path, jobs={"*": JobOptions(persistence="fsync")})
+    async with Broker(config) as broker, client_of(broker) as redis:
+        service = broker.jobs.open()
+        commit = service.commit
+        tries: list[bool] = []
+
+        def fail() -> None:
+            tries.append(commit.stored.reached < number)
+            raise OSError(5, "Input/output error")
+
+        number = commit.barrier()
+        with monkeypatch.context() as patch:
+            patch.setattr(service.segments, "sync", fail)
+            with pytest.raises(Lost):
+                await redis.execute_command("ADDJOB", "q", "x", 0)
+            await until(lambda: len(tries) > 2)
+            assert all(tries)
+            assert broker.condition().reasons == ["jobs cannot be written to disk"]
+        await until(lambda: not broker.condition().reasons)
+        assert commit.stored.reached >= number
+
+
 async def test_who_does_not_wait_for_the_disk_any_more_holds_up_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -129,30 +129,35 @@ class JobJournal(JobWriter):
             self.segments.drop_oldest()
 
     def commit(self) -> bool:
-        events = self.events
-        if not events:
-            self.drop()
-            return False
+        if self.events:
+            self.write()
+        self.drop()
+        needs_sync = self.needs_sync
+        self.needs_sync = False
+        return needs_sync
+
+    def write(self) -> None:
+        """Writes what was noted.
+
+        Raises:
+            OSError: the disk. What was noted stays, for the next call.
+        """
         segments = self.segments
         last = segments.last
         if last is None or last.size >= self.segment_size or len(last.frames) >= _MOST_FRAMES:
             last = segments.begin()
-        pieces = frame(events, self.details, self.bodies)
+        pieces = frame(self.events, self.details, self.bodies)
         offset: i64 = last.size + HEAD_SIZE + len(pieces[1])
         segments.append(pieces)
         number: i64 = last.number
         for job in self.added:
             self.place(job, number, offset)
             offset += job.size
-        needs_sync = self.needs_sync
-        self.needs_sync = False
         self.events = []
         self.details = []
         self.bodies = []
         self.added = []
         self.alike.end()
-        self.drop()
-        return needs_sync
 
     def place(self, job: Job, segment: i64, offset: i64) -> None:
         """A job lies there now."""

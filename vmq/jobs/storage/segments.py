@@ -4,8 +4,10 @@ import errno
 import os
 import shutil
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -77,6 +79,11 @@ class JobSegments:
         #: Called when so many bytes more were written.
         self.on_step: Callable[[], None] = lambda: None
         self._stepped = 0
+        #: Bytes of the last segment that are on disk; what is behind has to be written again before the next sync.
+        self._synced = 0
+        self._is_unsure = False
+        #: Held by who syncs: a lock, if threads do.
+        self.syncing: AbstractContextManager[object] = nullcontext()
 
     def begin(self) -> JobSegment:
         """A new last segment.
@@ -91,9 +98,7 @@ class JobSegments:
         fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
             write_all(fd, [HEADER])
-            if self.last is not None:
-                # Of a segment that is not the last one only the events are checked.
-                os.fsync(self.last.fd)
+            self.sync()  # of a segment that is not the last one only the events are checked
             self.sync_folder()
         except OSError:
             os.close(fd)
@@ -102,6 +107,7 @@ class JobSegments:
         found = JobSegment(number, path, len(HEADER))
         found.fd = fd
         self.all[number] = self.last = found
+        self._synced = 0
         return found
 
     def append(self, pieces: list[bytes]) -> None:
@@ -145,17 +151,19 @@ class JobSegments:
             checked[place] = 1
         return os.pread(segment.fd, size, offset)
 
-    def check(self, segment: JobSegment, at: int) -> None:
-        """Reads the bodies of a frame.
+    def check(self, segment: JobSegment, at: int, *, with_events: bool = False) -> None:
+        """Reads the bodies of a frame, and perhaps its events.
 
         Raises:
             OSError: the disk, or they are not what was written.
         """
         head = os.pread(segment.fd, HEAD_SIZE, at)
         if len(head) == HEAD_SIZE:
-            _, _, told_crc, told, size, _ = HEAD.unpack(head)
+            _, events_crc, bodies_crc, told, size, _ = HEAD.unpack(head)
+            events = os.pread(segment.fd, told, at + HEAD_SIZE) if with_events else b""
             bodies = os.pread(segment.fd, size, at + HEAD_SIZE + told)
-            if len(bodies) == size and crc32c(bodies) == told_crc:
+            are_well = not with_events or crc32c(events) == events_crc
+            if are_well and len(bodies) == size and crc32c(bodies) == bodies_crc:
                 return
         raise OSError(errno.EIO, f"{segment.path} is damaged behind byte {at}")
 
@@ -193,13 +201,32 @@ class JobSegments:
         return sum(each.size for each in self.all.values())
 
     def sync(self) -> None:
-        """Has the last segment on disk.
+        """Has the last segment on disk; in any thread.
 
         Raises:
             OSError: the disk.
         """
-        if self.last is not None:
-            os.fdatasync(self.last.fd)
+        with self.syncing:
+            last = self.last
+            if last is None:
+                return
+            size = last.size
+            if self._is_unsure:
+                self._write_again(last, size)
+            self._is_unsure = True
+            os.fdatasync(last.fd)
+            self._is_unsure = False
+            self._synced = size
+
+    def _write_again(self, last: JobSegment, size: int) -> None:
+        """A sync failed: what it was to take may be in memory alone, if it is there, and no other sync takes it."""
+        with last.path.open("r+b", buffering=0) as file:
+            os.pwrite(file.fileno(), HEADER, 0)
+            behind = last.frames[bisect_left(last.frames, self._synced) :]
+            for at, end in pairwise([*(each for each in behind if each < size), size]):
+                self.check(last, at, with_events=True)
+                if os.pwrite(file.fileno(), os.pread(last.fd, end - at, at), at) < end - at:
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def sync_folder(self) -> None:
         fd = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)

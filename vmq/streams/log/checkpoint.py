@@ -57,6 +57,10 @@ class PartitionCheckpoint:
         same_boot = self.boot == boot_id() != _UNKNOWN
         return self.position if same_boot else self.synced
 
+    def synced_of(self, base: int) -> int:
+        """Up to which byte the segment of this base is known to be on disk."""
+        return self.synced if base == self.base else 0
+
 
 class CheckpointFile:
     """The file that holds a partition's checkpoint; its size never changes, so a full disk is no matter."""

@@ -165,8 +165,9 @@ class Partition:
         trusted = None if noted is None else noted.trusted(base)
         index = recover_active(last, base, self.header, trusted)
         active = Active(last, index, index.first_time / 1e6 if index.frames else self.clock())
+        if self.options.durability == "fsync":
+            active.distrust(0 if noted is None else noted.synced_of(base))
         active.sync()
-        active.synced = index.size
         self._note(active)
         return active
 
@@ -254,7 +255,6 @@ class Partition:
     def sync(self) -> None:
         """Waits until what is written is on disk."""
         self.active.sync()
-        self.active.synced = self.active.index.size
 
     def publish(self) -> None:
         """Shows readers all that is written."""

@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyarrow import ipc
 
 from vmq.config.streams import StreamOptions
-from vmq.open_files import RestingFile
+from vmq.open_files import RestingFile, write_again
 from vmq.streams.log.errors import DamagedError
 from vmq.streams.log.frame import BadFrameError, Frame, ShortFrameError, check, parse
 from vmq.streams.log.index import Index
@@ -113,11 +113,18 @@ class Active:
         """Has the file end there."""
         with self.file as fd:
             os.ftruncate(fd, size)
+        self.synced = min(self.synced, size)
+
+    def distrust(self, synced: int) -> None:
+        """Has the next sync take all behind a byte: an earlier life's last one may have failed. Raises `OSError`."""
+        with self.file as fd:
+            write_again(fd, synced, self.index.size)
 
     def sync(self) -> None:
         """Waits until what is written is on disk."""
         with self.file as fd:
             os.fdatasync(fd)
+        self.synced = self.index.size
 
 
 class PlacedFrame(NamedTuple):

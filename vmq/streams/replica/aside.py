@@ -97,7 +97,11 @@ class FilesAside:
                 except DamagedError:
                     good = False
             if good:
-                os.fsync(fd)
+                try:
+                    os.fsync(fd)
+                except OSError:
+                    path.unlink()  # the next sync would say nothing of it: it is fetched anew
+                    raise
                 return path
         path.unlink()
         return None
@@ -267,7 +271,11 @@ class Mend:
         with self._path.open("ab") as file:
             file.write(END)
             file.flush()
-            os.fsync(file.fileno())
+            try:
+                os.fsync(file.fileno())
+            except OSError:
+                self.drop()  # the next sync would say nothing of it: it is fetched anew
+                raise
         return self._path
 
     def drop(self) -> None:

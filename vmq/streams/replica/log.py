@@ -64,7 +64,7 @@ class ReplicaLog:
         noted = checkpoints.read(folder / CHECKPOINT)
         committed = opening.read_commit(folder / COMMIT)
         paths = sorted(folder.glob("*" + SUFFIX))
-        loaded = opening.load(paths, header, noted, committed, LOOSE)
+        loaded = opening.load(paths, header, noted, committed, LOOSE, partition.options.durability)
         self.base, self.old, self.segments = loaded.base, loaded.old, loaded.segments
         partition.flaws.update(loaded.flaws)
         self._damaged = DamagedRanges(folder, header, partition.flaws, loaded.damage)

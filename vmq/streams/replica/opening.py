@@ -45,6 +45,7 @@ def load(
     noted: PartitionCheckpoint | None,
     committed: int,
     loose: int,
+    durability: str,
 ) -> Loaded:
     """Takes the segments over, in order, up to where something is missing.
 
@@ -54,6 +55,7 @@ def load(
         noted: how far the last one was written.
         committed: how far the log was committed.
         loose: whole segments whose batches are to be known one by one.
+        durability: the stream's.
 
     Raises:
         OSError: the disk.
@@ -68,6 +70,8 @@ def load(
             break
         if path is paths[-1]:
             found.lost = _load_last(found, path, header, noted)
+            if durability == "fsync" and found.segments:
+                found.segments[-1].distrust(0 if noted is None else noted.synced_of(base))
             break
         behind = int(paths[place + 1].stem)
         is_old = not found.segments and behind <= committed

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from vmq.open_files import RestingFile
+from vmq.open_files import RestingFile, write_again
 from vmq.streams.log.checkpoint import sync_folder
 from vmq.streams.log.errors import DamagedError
 from vmq.streams.log.frame import END, BadFrameError, Frame, check, parse
@@ -289,6 +289,12 @@ class LooseSegment:
             with self.file as fd:
                 os.fdatasync(fd)
             self.synced = size
+
+    def distrust(self, synced: int) -> None:
+        """Has the next sync take all behind a byte: an earlier life's last one may have failed. Raises `OSError`."""
+        self.synced = max(self.start, min(synced, self.synced))
+        with self.file as fd:
+            write_again(fd, self.synced, self.index.size)
 
     def close(self) -> None:
         """Closes the file."""

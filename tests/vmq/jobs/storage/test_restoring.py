@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from tests.support.forgetful_disk import ForgetfulDisk
 from tests.support.present import present
 from tests.vmq.jobs.support import WALL, machine_of, rules
 from vmq.jobs.machine import JobMachine
@@ -142,6 +143,35 @@ def test_only_fsync_asks_for_a_sync(tmp_path: Path) -> None:
         node.machine.acknowledge(job.id)
         assert node.journal.commit() is (persistence == 2)
         assert not node.journal.commit()
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_what_a_failed_sync_was_to_take_is_written_again_or_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_there: bool
+) -> None:
+    disk = ForgetfulDisk(monkeypatch)
+    node = Node(tmp_path, persistence=2)
+    node.add()
+    node.journal.commit()
+    node.journal.sync()
+    node.add(b"lost")
+    node.journal.commit()
+    disk.fails = True
+    for sync in (node.journal.sync, node.segments.begin):
+        with pytest.raises(OSError, match="Input/output error"):
+            sync()
+    disk.fails = False
+    path = present(node.segments.last).path
+    if not is_there:  # memory was short, and the disk has what was there before
+        path.write_bytes(path.read_bytes().replace(b"lost", b"\0" * 4))
+        with pytest.raises(OSError, match="is damaged behind"):
+            node.journal.sync()
+        return
+    node.add()
+    node.journal.commit()
+    node.journal.sync()
+    assert disk.is_whole
+    assert len(seen(node.again().machine)) == 3
 
 
 @pytest.mark.parametrize("refused", ["writev", "fsync"])
@@ -312,7 +342,8 @@ def test_what_moved_is_synced_before_what_it_left_goes(
         "vmq.jobs.storage.segments.os.fdatasync", lambda _: there.append(oldest.path.exists())
     )
     node.journal.commit()
-    assert there == [True] * (persistence == 2)
+    # One sync is of the segment that ends with the beginning of the next.
+    assert there == [True] * (1 + (persistence == 2))
     assert not oldest.path.exists()
 
 

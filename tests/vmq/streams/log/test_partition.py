@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pyarrow import ipc
 
+from tests.support.forgetful_disk import ForgetfulDisk
 from tests.support.present import present
 from tests.vmq.streams.support import (
     Clock,
@@ -406,3 +407,21 @@ def test_what_another_node_has_is_deleted_unless_there_is_more(tmp_path: Path) -
     assert len(list(tmp_path.glob("*.arrows"))) == 1
     put(partition, rows_from(6, 1))
     assert read_all(partition) == rows_from(6, 1)
+
+
+def test_rows_that_an_earlier_life_could_not_sync_are_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = ForgetfulDisk(monkeypatch)
+    partition = make(tmp_path, durability="fsync")
+    put(partition, rows_from(0, 3))
+    put(partition, rows_from(3, 3), publish=False)
+    disk.fails = True
+    with pytest.raises(OSError, match="Input/output error"):
+        partition.sync()
+    partition.close()
+    disk.fails = False
+    partition = make(tmp_path, durability="fsync")
+    assert read_all(partition) == rows_from(0, 6)
+    assert disk.is_whole
+    partition.close()

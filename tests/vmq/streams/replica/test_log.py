@@ -1,5 +1,6 @@
 """A replica's segments beside a list of batches: whatever is appended, cut, committed, fetched and reopened."""
 
+import errno
 import os
 import tempfile
 from pathlib import Path
@@ -10,6 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from tests.support.forgetful_disk import ForgetfulDisk
 from tests.vmq.streams.replica.support import Leader, numbers_of, partition_in, seen
 from tests.vmq.streams.support import ShortRoom
 from vmq.streams.log import checkpoint
@@ -420,3 +422,44 @@ def test_rows_are_refused_by_a_disk_that_is_short_and_what_the_group_itself_writ
     leader.rows(3)
     assert log.end == end + 4
     partition.close()
+
+
+def test_what_a_failed_sync_was_to_take_is_written_again_before_it_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = ForgetfulDisk(monkeypatch)
+    partition, leader = filled(tmp_path, durability="fsync", segments=1)
+    log = leader.log
+    log.sync()
+    leader.rows(10)
+    disk.fails = True
+    with pytest.raises(OSError, match="Input/output error"):
+        log.sync()
+    assert log.safe < log.end
+    partition.shut(clean=False)  # as the thread of the groups does, before it opens it again
+    disk.fails = False
+    log = partition.open()
+    assert log.safe == log.end == leader.log.end
+    assert disk.is_whole
+    partition.shut()
+
+
+def test_a_fetched_file_that_could_not_be_synced_is_fetched_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partition, leader = filled(tmp_path / "a")
+    other = partition_in(tmp_path / "b")
+    target = other.open()
+    [file, *_] = leader.log.files(0)
+
+    def fail(_fd: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fail)
+        with pytest.raises(OSError, match="Input/output error"):
+            fetch(leader.log, target, file)
+    assert target.write_aside(file, 0, b"") == 0
+    assert fetch(leader.log, target, file)
+    other.shut()
+    partition.shut()
