@@ -28,23 +28,45 @@ class LevelStorage:
         self._path = path
         #: Whether something was written since the last `sync`, as what an earlier process left may be.
         self._has_unsynced = True
+        #: A write or a sync has failed: what LevelDB wrote behind it would be lost.
+        self._is_torn = False
+        self._sizes = write_buffer_size, cache_size
+        self._db: Any = self._open()
+
+    def _open(self) -> Any:
+        buffer, cache = self._sizes
         try:
-            path.mkdir(parents=True, exist_ok=True)
-            self._db: Any = plyvel.DB(
-                str(path),
+            self._path.mkdir(parents=True, exist_ok=True)
+            return plyvel.DB(
+                str(self._path),
                 create_if_missing=True,
                 paranoid_checks=True,
-                write_buffer_size=write_buffer_size,
-                lru_cache_size=cache_size,
+                write_buffer_size=buffer,
+                lru_cache_size=cache,
                 bloom_filter_bits=10,
             )
         except (plyvel.Error, OSError) as error:
             raise self._failure("open", error) from None
 
+    def mend(self) -> None:
+        """Opens the database anew if a write or a sync has failed. To be called where it is read, before the next one.
+
+        LevelDB would go on in its log behind the record that it wrote in part, and the next start could not read what
+        follows; and a sync that failed may have left in memory what the next one says nothing of. Opening anew cuts
+        the part off, and writes what the log has to a table.
+
+        Raises:
+            StorageError: it cannot be had yet.
+        """
+        if self._is_torn:
+            self._db.close()
+            self._db = self._open()
+            self._is_torn = False
+
     def get(self, key: bytes) -> bytes | None:
         try:
             value: bytes | None = self._db.get(key)
-        except plyvel.Error as error:
+        except (plyvel.Error, RuntimeError) as error:  # closed: it cannot be opened anew
             raise self._failure("read", error) from None
         return value
 
@@ -52,10 +74,12 @@ class LevelStorage:
         try:
             with self._db.iterator(start=first, stop=end, verify_checksums=True) as found:
                 yield from found
-        except plyvel.Error as error:
+        except (plyvel.Error, RuntimeError) as error:
             raise self._failure("read", error) from None
 
     def write(self, batch: Batch, sync: bool) -> None:
+        if self._is_torn:
+            raise StorageError(f"the storage in {self._path} failed, and is not open anew")
         try:
             with self._db.write_batch(transaction=True, sync=sync) as writer:
                 for key, value in batch.items():
@@ -66,6 +90,7 @@ class LevelStorage:
             if not sync:
                 self._has_unsynced = True
         except plyvel.Error as error:
+            self._is_torn = True
             raise self._failure("write", error) from None
 
     def sync(self) -> None:
@@ -77,6 +102,8 @@ class LevelStorage:
         Raises:
             StorageError: the disk failed.
         """
+        if self._is_torn:
+            raise StorageError(f"the storage in {self._path} failed, and is not open anew")
         if not self._has_unsynced:
             return
         self._has_unsynced = False  # before: what is written from now on needs the next call
@@ -84,7 +111,7 @@ class LevelStorage:
             for each in (*sorted(self._path.glob("*.log")), self._path):
                 _sync_file(each)
         except OSError as error:
-            self._has_unsynced = True
+            self._has_unsynced = self._is_torn = True
             raise self._failure("sync", error) from None
 
     def close(self) -> None:

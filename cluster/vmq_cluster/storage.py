@@ -27,7 +27,13 @@ class Storage(Readable, Protocol):
     """The same, to be written as well."""
 
     def write(self, batch: Batch, sync: bool) -> None:
-        """Writes all or nothing; with `sync` it also survives the loss of power, like all before it."""
+        """Writes all or nothing; with `sync` it also survives the loss of power, like all before it.
+
+        Once it has failed it does so until `mend` was called.
+        """
+
+    def mend(self) -> None:
+        """Has it written again after a failure, if there was one; nobody reads or writes meanwhile."""
 
     def close(self) -> None:
         """Ends the use of the storage."""
@@ -59,6 +65,9 @@ class MemoryStorage:
             else:
                 self._undo.append({key: self._values.get(key) for key in batch})
         self._apply(batch)
+
+    def mend(self) -> None:
+        """Nothing fails."""
 
     def close(self) -> None:
         """Nothing to end."""
@@ -112,6 +121,7 @@ class Transaction:
     def commit(self) -> None:
         """Writes what is pending, if anything is."""
         if self._pending or self._sync:
+            self._storage.mend()
             self._storage.write(self._pending, self._sync)
             self._pending = {}
             self._sync = False

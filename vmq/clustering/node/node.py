@@ -248,9 +248,9 @@ class Clustering:
             core.store.forget_alone()
         self._retained = retained
         # What the store holds of a session or a topic, the metadata never lack.
-        self._flushes = [directory.flush, retained.flush, node.flush]
-        self._committer.before += self._flushes
         assert self._storage is not None
+        self._flushes = [self._storage.mend, directory.flush, retained.flush, node.flush]
+        self._committer.before += self._flushes
         self._committer.before_sync.append(self._storage.sync)
         self._takeover = ClientTakeover(core, self._registries, node, outboxes, directory)
         self._takeover.start()

@@ -161,7 +161,13 @@ class SlotDisk:
 
         def again() -> None:
             self._writing = None
-            if not self._is_closed:
+            if self._is_closed:
+                return
+            try:
+                self.storage.mend()
+            except StorageError as failure:
+                self._fail(failure, number, writes, must_sync, stored)
+            else:
                 self._write(number, writes, must_sync, stored)
 
         loop.call_later(RETRY_AFTER, again)
