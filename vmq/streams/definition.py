@@ -10,6 +10,7 @@ import msgspec
 
 from vmq.config.columns import changed_types
 from vmq.config.streams import StreamOptions, from_plain
+from vmq.streams.groups.records import made_at
 from vmq.streams.log.checkpoint import sync_folder
 from vmq.streams.log.errors import StreamError
 
@@ -79,11 +80,7 @@ class StreamRef(NamedTuple):
         """
         if kept == self.text:
             return True
-        try:
-            made = int(self.stream_id.partition("-")[0], 16) // 1000
-        except ValueError:
-            made = 0  # no id that this version makes
-        return kept == self.name and made <= used
+        return kept == self.name and made_at(self.stream_id) // 1000 <= used
 
 
 def check_before(folder: Path, options: StreamOptions) -> None:

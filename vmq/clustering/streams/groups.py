@@ -405,8 +405,10 @@ class ClusterGroups:
         await self.asked(lambda number: AskGroups(number, group), take)
         return found
 
-    async def change(self, key: GroupKey, positions: Mapping[int, int] | None) -> None:
-        """Has a group begin elsewhere, or forgotten.
+    async def change(
+        self, key: GroupKey, positions: Mapping[int, int] | None, stream: str = ""
+    ) -> None:
+        """Has a group begin elsewhere in a stream, or forgotten.
 
         Raises:
             StreamError: it has members, or nobody answers.
@@ -419,7 +421,7 @@ class ClusterGroups:
                 errors.append(answer.error)
             return bool(errors)
 
-        await self.asked(lambda number: ChangeGroup(number, *key, numbers), take)
+        await self.asked(lambda number: ChangeGroup(number, *key, numbers, stream), take)
         if errors[0]:
             raise StreamError(errors[0])
 

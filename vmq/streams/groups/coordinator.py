@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Final
 
-from vmq.streams.groups.deciding import decide_steps
+from vmq.streams.groups.deciding import decide_steps, place_before
 from vmq.streams.groups.machine import Effect, GivePartition, GroupMachine, TakePartition
 from vmq.streams.groups.records import (
     FRESH,
@@ -164,10 +164,10 @@ class GroupCoordinator:
             yield FoundGroups(asked.question, found, at + MOST_FOUND >= len(keys))
 
     def _found(self, key: GroupKey) -> FoundGroup:
-        positions = pairs(self.kept.places[key].positions)
+        positions, stream = pairs(self.kept.places[key].positions), self.kept.places[key].stream
         group = self.groups.get(key)
         if group is None:
-            return FoundGroup(*key, positions)
+            return FoundGroup(*key, positions, stream=stream)
         members = {
             name: each for node in group.nodes.values() for name, each in node.members.items()
         }
@@ -176,7 +176,7 @@ class GroupCoordinator:
             for number, hold in sorted(group.machine.holds.items())
         ]
         waiting = [members[name].client for name in group.machine.standing_by()]
-        return FoundGroup(*key, positions, list(members.values()), holders, waiting)
+        return FoundGroup(*key, positions, list(members.values()), holders, waiting, stream)
 
     def rewrite(self) -> None:
         """The log is long: all places are to be written again."""
@@ -236,16 +236,23 @@ class GroupCoordinator:
 
     def _moved(self, node: str, key: GroupKey, beat: GroupBeat, entry: "_Entry") -> PutPlace | None:
         """Where a group is by what a node says; nothing new is no row."""
-        before = entry.places.get(key) or self.kept.places.get(key)
-        if before is None and not beat.members:
+        known = entry.places.get(key) or self.kept.places.get(key)
+        group = self.groups.get(key)
+        others = group is not None and bool(group.nodes.keys() - {node})
+        before, error = place_before(beat, known, others)
+        if before is None:
+            if not beat.members:
+                return None
+            error = self._no_room(beat)
+        if error:
+            entry.errors[node, key] = error
             return None
         if before is None:
-            error = self._no_room(beat)
-            if error:
-                entry.errors[node, key] = error
-                return None
-            before = GroupPlace({}, {}, {}, -KEPT, {})
+            steps = {} if known is None else known.steps
+            before = GroupPlace({}, {}, {}, -KEPT, steps, beat.stream)
             positions = dict(beat.starts)
+            if known is not None:
+                entry.anew.add(key)
         else:
             positions = dict(before.positions)
         deliveries, generations = dict(before.deliveries), dict(before.generations)
@@ -254,16 +261,16 @@ class GroupCoordinator:
             said = hold.generation, hold.position
             if said < (generations.get(number, 0), positions.get(number, 0)):
                 continue  # it comes late
-            if self._counts(node, key, beat, hold, entry.at):
+            if key not in entry.anew and self._counts(node, key, beat, hold, entry.at):
                 positions[number], generations[number] = hold.position, hold.generation
                 deliveries.pop(number, None)
                 if hold.deliveries:
                     deliveries[number] = hold.deliveries
         numbers = positions, deliveries, generations
-        place = GroupPlace(*numbers, max(0, self.wall()), dict(before.steps))
-        if not self._may_be_others(key, entry.at):
-            group = self.groups.get(key)
-            machine = None if group is None else group.machine
+        stream = beat.stream or before.stream
+        place = GroupPlace(*numbers, max(0, self.wall()), dict(before.steps), stream)
+        if key in entry.anew or not self._may_be_others(key, entry.at):
+            machine = None if group is None or key in entry.anew else group.machine
             decide_steps(beat, place, machine, lambda member: name_of(node, member))
         if place._replace(used=before.used) == before and place.used - before.used < FRESH:
             return None
@@ -324,10 +331,9 @@ class GroupCoordinator:
             elif change.positions is None:
                 yield ForgetPlace(*key)
             else:
-                place = before._replace(
-                    positions=dict(change.positions), deliveries={}, used=self.wall()
-                )
-                yield place_row(key, place)
+                place = before._replace(positions=dict(change.positions), deliveries={})
+                stream = change.stream or before.stream
+                yield place_row(key, place._replace(used=self.wall(), stream=stream))
             entry.answers.append((node, GroupChanged(change.question, error)))
 
     def _silent(self, group: LedGroup, now: float) -> list[str]:
@@ -351,6 +357,9 @@ class GroupCoordinator:
             return []
         self.kept.apply(entry.rows)
         answers: Answers = list(entry.answers)
+        for key in entry.anew:  # what members had in the stream that was deleted is nobody's
+            self.old.discard(key)
+            self._drop_group(key)
         numbers: dict[tuple[str, GroupKey], int] = {}
         for (node, key), (beat, heard) in entry.beats.items():
             if (node, key) in entry.errors or self._hear(node, key, beat, heard):
@@ -368,8 +377,12 @@ class GroupCoordinator:
             steps = self._decided(node, key, entry)
             answers.append((node, Grant(number, self._next_serial(), *key, [], error, steps)))
         for key in [key for key, group in self.groups.items() if not group.nodes]:
-            self.generation = max(self.generation, self.groups.pop(key).machine.generation)
+            self._drop_group(key)
         return answers
+
+    def _drop_group(self, key: GroupKey) -> None:
+        if (group := self.groups.pop(key, None)) is not None:
+            self.generation = max(self.generation, group.machine.generation)
 
     def _hear(self, node: str, key: GroupKey, beat: GroupBeat, heard: float) -> bool:
         """A node's members are these, and have this; False: it says so late."""
@@ -469,6 +482,8 @@ class _Entry:
         self.rows: list[Row] = []
         #: Where groups are by it.
         self.places: dict[GroupKey, GroupPlace] = {}
+        #: Those that begin anew, in another stream of the name.
+        self.anew: set[GroupKey] = set()
         self.answers: Answers = []
         self.errors: dict[tuple[str, GroupKey], str] = {}
 

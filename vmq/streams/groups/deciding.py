@@ -3,9 +3,29 @@
 from collections.abc import Callable
 
 from vmq.streams.groups.machine import GroupMachine
-from vmq.streams.groups.records import GroupPlace
+from vmq.streams.groups.records import GroupPlace, made_at
 from vmq.streams.groups.steps import MOST_STORES, PublishStep, StepNumber, Steps, StoreSteps
 from vmq.streams.groups.talk import GroupBeat
+
+
+def place_before(
+    beat: GroupBeat, known: GroupPlace | None, others: bool
+) -> tuple[GroupPlace | None, str]:
+    """Where a group was before a node said something; None: nowhere yet; and why its members get nothing, if so.
+
+    A place in another stream of the name is none: what that had is deleted. Of what was published with commits it says
+    what was decided all the same.
+
+    Args:
+        beat: what the node says.
+        known: where the group is.
+        others: nodes besides this one have members of it.
+    """
+    if known is None or known.is_of(beat.stream):
+        return known, ""
+    if others and made_at(beat.stream) < made_at(known.stream):
+        return known, "its stream was deleted, and members read another one of the name"
+    return None, ""
 
 
 def decide_steps(

@@ -90,8 +90,10 @@ class GroupsElsewhere(OtherHosts, Protocol):
             StreamError: nobody answers.
         """
 
-    async def change(self, key: GroupKey, positions: Mapping[int, int] | None) -> None:
-        """Has a group without members begin elsewhere; without positions it is forgotten.
+    async def change(
+        self, key: GroupKey, positions: Mapping[int, int] | None, stream: str = ""
+    ) -> None:
+        """Has a group without members begin elsewhere in a stream; without positions it is forgotten.
 
         Raises:
             StreamError: it has members, or nobody answers.

@@ -15,6 +15,8 @@ FRESH: Final = 3_600_000
 _Name = Annotated[str, Meta(max_length=100)]
 #: Stream, filter and expression, parted by NUL.
 _Reads = Annotated[str, Meta(max_length=80_000)]
+#: As `StreamRef.text` says it.
+StreamId = Annotated[str, Meta(max_length=100)]
 _Count = Annotated[int, Meta(ge=0, lt=1 << 62)]
 _Numbers = Annotated[
     list[tuple[Annotated[int, Meta(ge=0, lt=1024)], _Count]], Meta(max_length=1024)
@@ -42,6 +44,14 @@ class GroupPlace(NamedTuple):
     used: int
     #: What was decided of commits that publish.
     steps: Steps
+    #: Which stream of the name that is in, by its id; "": versions before this one kept it.
+    stream: str = ""
+
+    def is_of(self, stream: str) -> bool:
+        """Whether it is a place in this stream; a node of before that does not say which one it reads."""
+        if not stream or self.stream == stream:
+            return True
+        return not self.stream and made_at(stream) <= self.used
 
 
 class PutPlace(Struct, tag=1, array_like=True, frozen=True):
@@ -54,6 +64,7 @@ class PutPlace(Struct, tag=1, array_like=True, frozen=True):
     deliveries: _Numbers
     generations: _Numbers
     steps: Annotated[list[StoreRow], Meta(max_length=MOST_STORES)] = []
+    stream: StreamId = ""
 
 
 class ForgetPlace(Struct, tag=2, array_like=True, frozen=True):
@@ -108,7 +119,16 @@ def place_row(key: GroupKey, place: GroupPlace) -> PutPlace:
         pairs(place.deliveries),
         pairs(place.generations),
         steps,
+        place.stream,
     )
+
+
+def made_at(stream: str) -> int:
+    """When a stream was made, by its id, in milliseconds since 1970; 0: it has no id that tells."""
+    try:
+        return int(stream.partition("-")[0], 16)
+    except ValueError:
+        return 0
 
 
 def pairs(numbers: dict[int, int]) -> list[tuple[int, int]]:
@@ -132,7 +152,7 @@ class GroupPlaces:
                         each.store: StoreSteps(each.last, tuple(each.accepted))
                         for each in row.steps
                     }
-                    place = GroupPlace(*numbers, row.used, steps)
+                    place = GroupPlace(*numbers, row.used, steps, row.stream)
                     self.places[GroupKey(row.group, row.reads)] = place
                 case ForgetPlace():
                     self.places.pop(GroupKey(row.group, row.reads), None)

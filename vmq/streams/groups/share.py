@@ -53,7 +53,8 @@ class GroupShare:
         self.unready: set[tuple[str, StepNumber]] = set()
         self.decided: dict[tuple[str, StepNumber], bool] = {}
         self.partitions = 1
-        #: Where a group begins that is new.
+        #: Which stream of its name it reads, and where a group begins that is new.
+        self.stream = ""
         self.starts: dict[int, int] = {}
         self.positions: dict[int, int] = {}
         self.deliveries: dict[int, int] = {}
@@ -76,6 +77,17 @@ class GroupShare:
         self.is_dirty = False
         #: The last beat that said that nobody is here was answered.
         self.is_over = False
+
+    def begin(self, stream: str, starts: Mapping[int, int]) -> None:
+        """Somebody is to join who reads this stream; a new group begins there.
+
+        Where members were in another one of its name, which was deleted, says nothing of this one.
+        """
+        if stream != self.stream:
+            for each in (self.positions, self.deliveries, self.holds, self.released):
+                each.clear()
+            self.stream = stream
+        self.starts = dict(starts)
 
     # What happens here, as `GroupMachine` has it; nothing follows from it at once
 
@@ -221,6 +233,7 @@ class GroupShare:
             self.store,
             list(islice(self._asked(), MOST_STEPS)),
             self._oldest(),
+            self.stream,
         )
 
     def on_grant(self, grant: Grant, now: float) -> list[Effect]:

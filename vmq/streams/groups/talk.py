@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from vmq.streams.groups.copying import Copying
+from vmq.streams.groups.records import StreamId
 from vmq.streams.groups.steps import MOST_STEPS, DecidedStep, PublishStep, StepNumber
 
 _Count = Annotated[int, Meta(ge=0, lt=1 << 62)]
@@ -64,6 +65,8 @@ class GroupBeat(Struct, tag=1, array_like=True, frozen=True):
     store: Annotated[str, Meta(max_length=300)] = ""
     steps: Annotated[list[PublishStep], Meta(max_length=MOST_STEPS)] = []
     oldest: StepNumber = (0, 0)
+    #: Which stream of the name its members read.
+    stream: StreamId = ""
 
 
 class GivenPartition(Struct, array_like=True, frozen=True):
@@ -109,6 +112,7 @@ class FoundGroup(Struct, array_like=True, frozen=True):
     members: Annotated[list[SeenMember], Meta(max_length=100_000)] = []
     holders: Annotated[list[tuple[_Partition, _Client]], _Partitions] = []
     standing_by: list[_Client] = []
+    stream: StreamId = ""
 
 
 class FoundGroups(Struct, tag=4, array_like=True, frozen=True):
@@ -126,6 +130,8 @@ class ChangeGroup(Struct, tag=5, array_like=True, frozen=True):
     group: _Name
     reads: _Reads
     positions: _Numbers | None
+    #: Where these are offsets.
+    stream: StreamId = ""
 
 
 class GroupChanged(Struct, tag=6, array_like=True, frozen=True):

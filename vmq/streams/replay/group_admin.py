@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from vmq.streams.catalog import Stream
+from vmq.streams.catalog import Catalog, Stream
+from vmq.streams.groups.talk import FoundGroup
 from vmq.streams.log.errors import StreamError
 from vmq.streams.logs import LogsAnywhere
 from vmq.streams.reader_places import CursorError, CursorKey, Place
@@ -63,8 +64,15 @@ async def groups_of(readers: StreamReaders, name: str = "") -> list[GroupView]:
                 [member.client for member in each.members if member.is_stalled],
             )
             for each in await elsewhere.listed(name)
+            if _is_there(readers.catalog, each)
         ]
     return sorted(each for each in found if name in ("", each.name))
+
+
+def _is_there(catalog: Catalog, found: FoundGroup) -> bool:
+    """Whether the stream that a group is in has not been deleted, as far as this node knows."""
+    stream = catalog.streams.get(found.reads.partition("\0")[0])
+    return found.stream in ("", None if stream is None else stream.ref.text)
 
 
 async def _kept_here(readers: StreamReaders) -> list[GroupView]:
@@ -143,7 +151,7 @@ async def reset(
             f"partition {', '.join(missing)} of stream {stream.name!r} does not answer"
         )
     if readers.catalog.groups is not None:
-        await readers.catalog.groups.change(group_key(found.key), begin)
+        await readers.catalog.groups.change(group_key(found.key), begin, stream.ref.text)
         return found._replace(positions=begin)
     try:
         await readers.keeping.put(found.key, stream.ref, Place(begin, {}))

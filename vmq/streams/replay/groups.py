@@ -94,7 +94,7 @@ class Groups:
             unwritten = self.keeping.unwritten_of(key, start.stream.ref)
             return unwritten or start.place or Place(start.starts, {})
         share = self.catalog.groups.share_of(group_key(key))
-        share.starts = dict(start.starts)
+        share.begin(start.stream.ref.text, start.starts)
         return share
 
     def join(self, member: GroupMember | ProgramMember) -> None:

@@ -72,6 +72,8 @@ async def test_members_on_any_node_share_the_partitions_and_one_cursor(tmp_path:
         await reaches(brokers[2], 200)
         details = await admin.show_group(brokers[2], "g", "", "")
         assert details.members == 2
+        (place,) = groups_of(coordinator(brokers)).coordinator.kept.places.values()
+        assert place.stream == streams_of(brokers[2]).catalog.streams["s"].stream_id
         assert Counter(each.client for each in details.partitions) == {"m0": 2, "m1": 2}
         with pytest.raises(RefusedError, match="has 2 members"):
             await admin.reset_group(brokers[2], "g", "", "", "earliest")

@@ -14,9 +14,10 @@ import pytest
 
 from tests.simulator.seeds import each_seed
 from vmq.streams.groups.coordinator import Answers, GroupCoordinator
-from vmq.streams.groups.machine import Effect, GivePartition, LosePartition
+from vmq.streams.groups.machine import Effect, GivePartition, LosePartition, PartitionHold
 from vmq.streams.groups.records import (
     GroupKey,
+    GroupPlace,
     GroupPlaces,
     PutPlace,
     Row,
@@ -373,3 +374,64 @@ def test_all_places_are_written_again(world: World) -> None:
     again = GroupPlaces()
     again.apply(world.log[begin:])
     assert again.places == world.kept.places
+
+
+OLD, NEW = "000000000001-a", "000000001000-b"
+
+
+def said(
+    coordinator: GroupCoordinator, node: str, stream: str, number: int = 1, *, held: int = 0
+) -> Grant:
+    """What a node is granted that has a member in a stream, and says that it is somewhere in partition 0."""
+    share = GroupShare(KEY, 1)
+    share.begin(stream, {0: 5})
+    share.number = number
+    share.join("m")
+    if held:
+        share.holds[0] = PartitionHold("m", held)
+    coordinator.on_beat(node, share.beat(0.0, {0: 70}, {}, {}), 100.0)
+    coordinator.propose(100.0)
+    (grant,) = [each for to, each in coordinator.committed() if to == node]
+    assert isinstance(grant, Grant)
+    return grant
+
+
+@pytest.mark.parametrize(
+    ("kept", "used", "position"),
+    [(OLD, 9000, 5), (NEW, 9000, 60), ("", 9000, 60), ("", 100, 5)],
+    ids=["of another stream", "of this one", "of before ids, used since", "of before ids"],
+)
+def test_a_place_counts_in_its_own_stream_alone(kept: str, used: int, position: int) -> None:
+    coordinator = GroupCoordinator(lambda: 10_000)
+    coordinator.lead(1, {KEY: GroupPlace({0: 60}, {0: 2}, {0: 9}, used, {}, kept)}, 0.0)
+    coordinator.old.clear()
+    (given,) = said(coordinator, "a", NEW).given
+    assert given.start == position
+    place = coordinator.kept.places[KEY]
+    assert (place.stream, place.positions) == (NEW, {0: position})
+
+
+def test_members_in_a_deleted_stream_end_once_others_read_the_new_one() -> None:
+    coordinator = GroupCoordinator(lambda: 10_000)
+    coordinator.lead(1, {}, 0.0)
+    (given,) = said(coordinator, "a", OLD).given
+    said(coordinator, "a", OLD, 2, held=given.generation)
+    assert coordinator.kept.places[KEY].positions == {0: 70}
+    (new,) = said(coordinator, "b", NEW).given
+    assert new.start == 5
+    assert new.generation > given.generation
+    late = said(coordinator, "a", OLD, 3, held=given.generation)
+    assert "its stream was deleted" in late.error
+    assert coordinator.kept.places[KEY].positions == {0: 5}
+    assert said(coordinator, "b", "", 2).given, "a node of before says nothing of its stream"
+
+
+def test_a_share_takes_nothing_into_another_stream() -> None:
+    share = GroupShare(KEY, 1)
+    share.begin(OLD, {0: 5})
+    share.join("m")
+    share.positions[0], share.holds[0] = 60, PartitionHold("m", 3)
+    share.leave("m")
+    share.begin(NEW, {0: 7})
+    beat = share.beat(0.0, share.positions, {}, {})
+    assert (beat.starts, beat.released, beat.stream) == ([(0, 7)], [], NEW)
