@@ -84,7 +84,7 @@ class Keeping:
         self.timer: asyncio.TimerHandle | None = None
         self.sweeper: asyncio.TimerHandle | None = None
         self.is_writing = False
-        #: What is on its way to disk, or waits for that: where replays were that have ended.
+        #: What is on its way to disk, or waits for that. What takes its place, or is forgotten, is not tried again.
         self.unwritten: dict[CursorKey, Kept] = {}
         #: The disk fails; said once.
         self.is_failing = False
@@ -262,7 +262,6 @@ class Keeping:
 
     def take(self) -> list[Kept]:
         """What has moved since it was kept last."""
-        moved = list(self.unwritten.values())
         for reader in self.running():
             if reader.key is None:
                 continue
@@ -270,8 +269,8 @@ class Keeping:
             reader.settle()
             if place != reader.kept:
                 reader.kept = place
-                moved.append((reader.key, reader.stream.ref.text, place))
-        return moved
+                self.unwritten[reader.key] = reader.key, reader.stream.ref.text, place
+        return list(self.unwritten.values())
 
     def _submit(self, call: Callable[[], None]) -> "Future[None] | None":
         try:
@@ -295,8 +294,6 @@ class Keeping:
                 if self.unwritten.get(each[0]) is each:
                     del self.unwritten[each[0]]
             return
-        for each in moved:
-            self.unwritten.setdefault(each[0], each)
         if not self.is_failing:
             self.is_failing = True
             log.error("the places of readers cannot be kept: %s; it is tried again", error)

@@ -1,0 +1,36 @@
+"""Where readers are reaches the disk, also after that has failed; unless it counts no more."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.until import until
+from tests.vmq.streamed import config_in, streams_of
+from vmq.broker import Broker
+from vmq.streams.reader_places import CursorError, CursorKey, Place
+from vmq.streams.replay.cursors import Cursors
+
+
+@pytest.mark.parametrize("is_forgotten", [False, True])
+async def test_what_could_not_be_kept_is_tried_again_unless_it_was_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_forgotten: bool
+) -> None:
+    key, place = CursorKey("client c", "n"), Place({0: 5}, {})
+
+    def fail(*_args: Any, **_given: Any) -> None:
+        raise CursorError("no disk")
+
+    async with Broker(config_in(tmp_path, s="s/#")) as broker:
+        readers, catalog = streams_of(broker).readers, streams_of(broker).catalog
+        keeping, stream = readers.keeping, catalog.get("s").ref.text
+        keeping.unwritten[key] = key, stream, place
+        with monkeypatch.context() as patch:
+            patch.setattr(Cursors, "keep", fail)
+            keeping.keep()
+            if is_forgotten:
+                keeping.forget_here(key)
+            await until(lambda: keeping.is_failing)
+        keeping.keep()
+        await until(lambda: not keeping.unwritten)
+        assert await keeping.listed("client c") == ([] if is_forgotten else [(key, stream, place)])
