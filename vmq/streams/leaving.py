@@ -57,6 +57,8 @@ class LeavingStreams:
         def work() -> None:
             see()
             delete()
+            if (error := done.exception()) is not None:  # who has it deleted need not wait for that
+                log.error("stream=%s: its files cannot be deleted: %s", name, error)
 
         threading.Thread(target=work, name=_THREAD, daemon=True).start()
         return done

@@ -109,7 +109,7 @@ class GroupRequests:
         places = self._places
         led = {each: f"{node} leads it" for each in groups if (node := places.leads_beside(each))}
         names = [each for each in groups if each not in led]
-        recovered = self._thread.post(self._thread.recover, names, list(system))
+        recovered = self._thread.turns.call(self._thread.recover, names, list(system))
         wrong = await asyncio.wrap_future(recovered)
         wrong.update(led)
         told = [f"partition {at}: {wrong[each]}" for each, at in groups.items() if each in wrong]
@@ -167,7 +167,7 @@ class GroupRequests:
 
     async def _thread_gives_up(self, groups: list[str]) -> dict[str, str]:
         found: dict[str, str] = await asyncio.wrap_future(
-            self._thread.post(self._thread.give_up, groups)
+            self._thread.turns.call(self._thread.give_up, groups)
         )
         return found
 

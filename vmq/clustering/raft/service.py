@@ -149,7 +149,7 @@ class GroupService:
         self.thread.post(self.thread.hand_over)
         until = self._loop.time() + _LOOK
         while self._loop.time() < until:
-            if not await asyncio.wrap_future(self.thread.post(leads_any, self.thread.opened)):
+            if not await asyncio.wrap_future(self.thread.turns.call(leads_any, self.thread.opened)):
                 return
             await asyncio.sleep(_SOON)
 

@@ -123,7 +123,7 @@ async def test_a_change_of_one_partition_has_no_other_looked_at(
         # Two are enough to have all of them led: the third takes copies as soon as that is known.
         await until(lambda: all(groups(each).places.hosts == 3 for each in brokers.values()))
         for name in NAMES:  # what is posted to the groups is done, and told
-            await asyncio.wrap_future(groups(brokers[name]).thread.post(lambda: None))
+            await asyncio.wrap_future(groups(brokers[name]).thread.turns.call(lambda: None))
         looked: set[tuple[str, int]] = set()
         for service in map(groups, brokers.values()):
 

@@ -8,7 +8,7 @@ what is routine are the event loop's, if it is its turn (`passes`).
 import logging
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -114,9 +114,9 @@ class GroupThread:
         """Starts the thread."""
         self.turns.start()
 
-    def post(self, function: Callable[..., Any], *arguments: Any) -> "Future[Any]":
-        """Has a function called in the thread."""
-        return self.turns.post(function, *arguments)
+    def post(self, function: Callable[..., Any], *arguments: Any) -> None:
+        """Has a function called in the thread; nobody waits for what comes of it."""
+        self.turns.post(function, *arguments)
 
     def receive(self, peer: str, raw: bytes) -> None:
         """A node says something."""
@@ -314,7 +314,7 @@ class GroupThread:
             partition.on_damage = lambda: self.turns.put(lambda: self._find_damage(name))
             partition.on_write = lambda: self._written.add(name)
             partition.on_close = lambda: self._close_from_outside(name)
-            partition.call = lambda what, *about: self.post(what, *about).result(_ANSWER)
+            partition.call = lambda what, *about: self.turns.call(what, *about).result(_ANSWER)
             self._looks.set(name, time.monotonic() + LOOK)
             self._guard(name, self._try_open, name)
 
@@ -377,7 +377,7 @@ class GroupThread:
         if self.turns.is_own or self.turns.is_stopping:
             return
         try:
-            self.post(self.close, name).result(10)
+            self.turns.call(self.close, name).result(10)
         except Exception:  # noqa: BLE001 - it is closed by then, or will be
             log.warning("group=%s: it is closed while something was under way", name)
 

@@ -4,6 +4,7 @@ Another thread may make a pass in between, where nothing waits for this one: so 
 nothing.
 """
 
+import logging
 import queue
 import threading
 import time
@@ -16,8 +17,11 @@ from typing import Any, Final
 
 from vmq.streams.log.writer import promised
 
-#: Things that one pass does at most.
+log = logging.getLogger("vmq.cluster")
+
+#: Things that one pass does at most, and seconds after which it begins no more: a node says that it lives between two.
 _MOST: Final = 1000
+_LONG: Final = 0.25
 
 
 class GroupTurns:
@@ -52,8 +56,21 @@ class GroupTurns:
         """Has the thread make a pass."""
         self._tokens.put(None)
 
-    def post(self, function: Callable[..., Any], *arguments: Any) -> "Future[Any]":
-        """Has a function called in the thread."""
+    def post(self, function: Callable[..., Any], *arguments: Any) -> None:
+        """Has a function called in the thread. Nobody waits for what comes of it: the log says what goes wrong."""
+
+        def work() -> None:
+            try:
+                function(*arguments)
+            except Exception:
+                name = getattr(function, "__qualname__", repr(function))
+                log.exception("what the groups of this node were to do has failed: %s", name)
+
+        if not self.is_stopping:
+            self.put(work)
+
+    def call(self, function: Callable[..., Any], *arguments: Any) -> "Future[Any]":
+        """Has a function called in the thread, for who waits for what comes of it."""
         future, work = promised(partial(function, *arguments))
         if self.is_stopping:
             future.cancel()
@@ -92,9 +109,12 @@ class GroupTurns:
 
     def do(self) -> bool:
         """Does what was put, in a pass; False: it is to end."""
+        until = time.monotonic() + _LONG
         for _ in range(min(_MOST, len(self._work))):
             work = self._work.popleft()
             if work is None:
                 return False
             work()
+            if time.monotonic() >= until:
+                break
         return True

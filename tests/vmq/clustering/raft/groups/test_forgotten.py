@@ -19,7 +19,7 @@ def opened(folder: Path) -> tuple[GroupThread, ReplicaPartition]:
     thread = GroupThread(folder / "groups", "a", Mock())
     partition = partition_in(folder / "partition", durability="memory")
     thread.start()
-    thread.post(thread.open, "g", partition, None, (thread.name,)).result(10)
+    thread.turns.call(thread.open, "g", partition, None, (thread.name,)).result(10)
     return thread, partition
 
 
@@ -47,8 +47,8 @@ def test_whose_log_lost_its_end_to_damage_knows_the_members_by_its_ballot(tmp_pa
     def grow() -> bool:
         return group.leading is not None and group.change(members, time.monotonic())
 
-    reach(lambda: thread.post(grow).result(10))
-    assert thread.post(lambda: group.replica.members).result(10) == members
+    reach(lambda: thread.turns.call(grow).result(10))
+    assert thread.turns.call(lambda: group.replica.members).result(10) == members
     thread.stop()
     [segment] = partition.folder.glob("*.arrows")
     raw = segment.read_bytes()

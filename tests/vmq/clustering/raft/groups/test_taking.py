@@ -27,7 +27,7 @@ class Node:
         self.thread = GroupThread(folder / "groups", "a", Mock())
         self.partition = partition_in(folder / "partition", durability=durability)
         self.thread.start()
-        self.thread.post(self.open).result(10)
+        self.thread.turns.call(self.open).result(10)
         self.answers: list[tuple[str, int]] = []
         reach(lambda: present(self.thread.opened["g"].group).leading is not None)
 

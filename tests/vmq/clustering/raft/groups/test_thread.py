@@ -36,7 +36,9 @@ class Node:
         thread.start()
         for name in "gh":
             partition = partition_in(folder / name, durability="fsync")
-            thread.post(thread.open, name, partition, Keys(options()), (thread.name,)).result(10)
+            thread.turns.call(thread.open, name, partition, Keys(options()), (thread.name,)).result(
+                10
+            )
         reach(lambda: self.leads("g") and self.leads("h"))
 
     @property
