@@ -140,11 +140,25 @@ class Definitions:
         if self._catalog.leaving.then(name, lambda: self._follow_late(name)):
             return
         raw = self._records.get("stream", name)
-        if raw:
+        if raw and not self._is_of_before(name, raw):
             self.adopt(name, raw)
         elif raw is not None and name in self._catalog.streams:
             log.info("stream %s was deleted on another node", name)
             self._catalog.drop(name)
+            self._catalog.leaving.then(name, lambda: self._follow_late(name))
+
+    def _is_of_before(self, name: str, raw: bytes) -> bool:
+        """Whether that of this node was deleted while it was away, and another one of the name made, which is younger.
+
+        Of one stream that several nodes have made all take the older id.
+        """
+        had = self._catalog.streams.get(name)
+        if had is None or not had.stream_id:
+            return False
+        try:
+            return decode_definition(name, raw).stream_id > had.stream_id
+        except PlaceError:
+            return False
 
     def _follow_late(self, name: str) -> None:
         self.follow(name)

@@ -51,16 +51,23 @@ async def test_a_stream_is_made_and_deleted_everywhere(tmp_path: Path) -> None:
 async def test_a_node_that_was_down_learns_of_both(tmp_path: Path) -> None:
     async with Broker(with_streams(tmp_path, "a", old=options(filters=["o/#"]))) as a:
         await create(a, "gone", filters=["g/#"])
+        await create(a, "anew", filters=["x/#"], partitions=4, key="topic")
         b = Broker(with_streams(tmp_path, "b", address(a)))
         await b.start()
-        await until(lambda: knows(b, "gone") and knows(b, "old"))
+        await until(lambda: knows(b, "gone") and knows(b, "old") and "b" in owners(b, "anew"))
+        await fill(a, [f"x/{number}" for number in range(20)], 1, "before")
+        await until(lambda: kept([a, b], "anew") == 20 > kept([a], "anew"))
         place = address(b)
         await b.stop()
-        streams_of(a).catalog.delete("gone")
+        for name in ("gone", "anew"):
+            streams_of(a).catalog.delete(name)
+        await create(a, "anew", filters=["x/#"], partitions=4, key="topic")
         await create(a, "new", filters=["n/#"])
         async with Broker(with_streams(tmp_path, "b", listen=place)) as again:
             await until(lambda: knows(again, "new") and not knows(again, "gone"))
             assert stream(again, "old").fed
+            await until(lambda: stream(again, "anew").stream_id == stream(a, "anew").stream_id)
+            assert kept([a, again], "anew") == 0, "nothing of the stream that was deleted"
 
 
 async def test_what_a_configuration_says_counts_when_it_is_new(tmp_path: Path) -> None:
