@@ -238,7 +238,7 @@ async def create_stream(broker: "BrokerView", name: str, options: dict[str, Any]
     try:
         if lacking := _lacking_room(broker, name, options):
             raise RefusedError(lacking)
-        row = admin.create_stream(streaming.catalog, name, options)
+        row = await admin.create_stream(streaming.catalog, name, options)
     except StreamError as error:
         raise AdminError(str(error)) from error
     except OSError as error:

@@ -53,13 +53,13 @@ def partition_row(partition: Partition) -> dict[str, Any]:
     }
 
 
-def create_stream(catalog: Catalog, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+async def create_stream(catalog: Catalog, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Makes a stream of options as they stand in the configuration; it stays after a restart.
 
     Raises:
         StreamError: the name is taken or unusable, or an option is wrong: the text says what is accepted.
     """
-    return row(catalog.create(name, checked(name, options)))
+    return row(await catalog.create(name, checked(name, options)))
 
 
 def checked(name: str, options: Mapping[str, Any]) -> StreamOptions:

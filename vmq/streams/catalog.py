@@ -6,13 +6,13 @@ streams/NAME/0/, 1/, ...        its partitions: segments, their indexes, a check
 """
 
 import asyncio
-import fcntl
 import logging
 import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -27,6 +27,7 @@ from vmq.streams.definition import (
     StreamRef,
     check_before,
     id_of,
+    lock_folder,
     read_definition,
     settled,
     write_definition,
@@ -287,6 +288,24 @@ class Catalog:
         self, name: str, options: StreamOptions, origin: Origin, stream_id: str | None = None
     ) -> Stream:
         """Makes a stream, or gives it other options."""
+        self.streams[name] = made = self._stream(*self._begin(name, options, origin, stream_id))
+        made.declared = options
+        return made
+
+    async def _make(self, name: str, options: StreamOptions, origin: Origin) -> None:
+        """Makes a stream, of a broker that runs; a thread makes its partitions: each takes the disk a moment."""
+        make = partial(self._stream, *self._begin(name, options, origin))
+        with self.leaving.hold(name):
+            made = await self.commits.loop.run_in_executor(None, make)
+        self.streams[name] = made
+        made.declared = options
+        self.on_change()
+        self.on_definition(name)
+
+    def _begin(
+        self, name: str, options: StreamOptions, origin: Origin, stream_id: str | None = None
+    ) -> tuple[Path, StreamOptions, Origin]:
+        """Writes what a stream is to be, with the copies that it has; returns that, and where."""
         try:
             check_name(name)
         except ValueError as error:
@@ -295,12 +314,10 @@ class Catalog:
             raise StreamError(f"there are {MOST_STREAMS} streams already; accepted: fewer")
         self.leaving.check(name)
         path = self.folder / name
-        declared, options = options, settled(path, options)
+        options = settled(path, options)
         check_before(path, options)
         write_definition(path, options, origin, stream_id)
-        self.streams[name] = made = self._stream(path, options, origin)
-        made.declared = declared
-        return made
+        return path, options, origin
 
     def start(self) -> None:
         """Starts the threads that write, tidy and look for damage."""
@@ -351,11 +368,12 @@ class Catalog:
         """Where messages of a topic are to be appended; asked once a topic, not once a message."""
         return [stream.appender for stream in self.streams.values() if stream.matches(topic)]
 
-    def create(self, name: str, options: StreamOptions) -> Stream:
+    async def create(self, name: str, options: StreamOptions) -> Stream:
         """Makes a stream, of a broker that runs.
 
         Raises:
             StreamError: the name is taken or unusable.
+            OSError: the disk.
         """
         if name in self.streams:
             raise StreamError(f"there is a stream {name!r} already")
@@ -364,10 +382,8 @@ class Catalog:
                 f"streams.{name}.replicas = {options.replicas}: there is no cluster; accepted: 1"
             )
         self._check_room(options.partitions)
-        stream = self._put(name, options, "command")
-        self.on_change()
-        self.on_definition(name)
-        return stream
+        await asyncio.shield(self._make(name, options, "command"))  # who asks may give up
+        return self.get(name)
 
     def _check_room(self, partitions: int) -> None:
         if lacking := self.lacking_room(partitions):
@@ -440,10 +456,11 @@ class Catalog:
             before.declared, before.origin, before.fed = declared, "plugin", True
         else:
             self._check_room(options.partitions)
-            self._put(name, options, "plugin")
+            await asyncio.shield(self._make(name, options, "plugin"))
+            return self.get(name)
         self.on_change()
         self.on_definition(name)
-        return self.streams[name]
+        return before
 
     def delete(self, name: str) -> "Future[None]":
         """Deletes a stream and all its messages, those included that are not written yet.
@@ -481,18 +498,3 @@ class Catalog:
             partition.gone = True
         moved = self.commits.writer.call(lambda: set_aside(stream.folder, stream.close))
         return self.leaving.add(name, moved, stream.partitions)
-
-
-def lock_folder(folder: Path) -> int:
-    """Takes the folder for this process; returns the descriptor that holds the lock.
-
-    Raises:
-        StreamError: another process has it.
-    """
-    fd = os.open(folder / "LOCK", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(fd)
-        raise StreamError(f"{folder} is in use by another process") from None
-    return fd

@@ -1,6 +1,8 @@
 """What a stream is, in a file of its folder: its options, and who wants it."""
 
+import fcntl
 import json
+import os
 import secrets
 import time
 from pathlib import Path
@@ -121,3 +123,18 @@ def write_definition(
     work.write_text(json.dumps(plain, indent=2) + "\n", encoding="utf-8")
     work.replace(folder / DEFINITION)
     sync_folder(folder)
+
+
+def lock_folder(folder: Path) -> int:
+    """Takes the folder for this process; returns the descriptor that holds the lock.
+
+    Raises:
+        StreamError: another process has it.
+    """
+    fd = os.open(folder / "LOCK", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(fd)
+        raise StreamError(f"{folder} is in use by another process") from None
+    return fd

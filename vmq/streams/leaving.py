@@ -5,9 +5,9 @@ import logging
 import shutil
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -75,6 +75,16 @@ class LeavingStreams:
 
         threading.Thread(target=work, name=_THREAD, daemon=True).start()
 
+    @contextmanager
+    def hold(self, name: str) -> Iterator[None]:
+        """One of this name is being made: another one waits for that."""
+        made: Future[Path] = Future()
+        self._leaving[name] = made
+        try:
+            yield
+        finally:
+            made.set_result(Path())
+
     def check(self, name: str) -> None:
         """Looks whether that of this name is gone.
 
@@ -86,7 +96,9 @@ class LeavingStreams:
         if done is None:
             return
         if not done.done():
-            raise StreamError(f"the stream {name!r} of before is still being deleted: try again")
+            raise StreamError(
+                f"one is being made, or the stream {name!r} of before is still being deleted: try again"
+            )
         done.result()
 
     async def see_off(self, name: str) -> None:

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from vmq.config.streams import StreamOptions
-from vmq.streams.catalog import lock_folder
 from vmq.streams.damaged import open_whole
-from vmq.streams.definition import read_definition
+from vmq.streams.definition import lock_folder, read_definition
 from vmq.streams.log.errors import DamagedError
 from vmq.streams.log.partition import CHECKPOINT
 from vmq.streams.log.segment import SUFFIX, index_path

@@ -78,7 +78,7 @@ def running(tmp_path: Path) -> Iterator[Running]:
 
 def make(running: Running) -> None:
     wanted = options(filters=["s/#"], partitions=2, key="topic")
-    running.call(lambda: running.catalog.create("s", wanted))
+    running.run(running.catalog.create("s", wanted))
 
 
 def make_anew(running: Running) -> None:

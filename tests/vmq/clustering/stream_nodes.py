@@ -119,7 +119,7 @@ def has_met(broker: Broker, *names: str) -> bool:
 async def create(broker: Broker, name: str, **given: Any) -> None:
     catalog = streams_of(broker).catalog
     await catalog.leaving.see_off(name)
-    catalog.create(name, options(**given))
+    await catalog.create(name, options(**given))
 
 
 def knows(broker: Broker, name: str) -> bool:

@@ -33,7 +33,7 @@ async def catalog(tmp_path: Path) -> AsyncIterator[Catalog]:
 
 
 async def test_a_stream_is_made_listed_shown_and_deleted(catalog: Catalog) -> None:
-    made = create_stream(catalog, "made", {"filters": ["x/#"], "acks": "fsync"})
+    made = await create_stream(catalog, "made", {"filters": ["x/#"], "acks": "fsync"})
     assert (made["stream"], made["origin"], made["partitions"]) == ("made", "command", 1)
     assert sorted(catalog.streams) == ["made", "temp"]
     catalog.get("made").appender.append(b"x/1", b"p", 0, False, "c", 1)
@@ -62,7 +62,7 @@ async def test_wrong_options_are_named(
     catalog: Catalog, given: dict[str, object], text: str
 ) -> None:
     with pytest.raises(StreamError, match=text):
-        create_stream(catalog, "made", given)
+        await create_stream(catalog, "made", given)
     assert len(catalog.streams) == 1
 
 
@@ -144,4 +144,4 @@ async def test_what_cannot_be_done_is_said(catalog: Catalog) -> None:
     with pytest.raises(StreamError, match="stands in the configuration"):
         delete_stream(catalog, "temp")
     with pytest.raises(StreamError, match="there is a stream 'temp' already"):
-        create_stream(catalog, "temp", {"filters": ["a"]})
+        await create_stream(catalog, "temp", {"filters": ["a"]})

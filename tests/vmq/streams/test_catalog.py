@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.until import until
 from tests.vmq.streams.support import Opener, options, payloads
-from vmq.streams.catalog import Catalog
+from vmq.streams.catalog import Catalog, Stream
 from vmq.streams.log.commits import Commits
 from vmq.streams.log.errors import StreamError, UnknownPartitionError, UnknownStreamError
 
@@ -34,7 +34,7 @@ async def test_messages_flow_into_the_streams_whose_filters_match(opened: Opener
 
 async def test_streams_survive_a_restart_with_their_options(opened: Opener) -> None:
     catalog = opened(temp=options(filters=["a"]))
-    catalog.create("made", options(filters=["a"], key="topic"))
+    await catalog.create("made", options(filters=["a"], key="topic"))
     await append(catalog, "a", b"1")
     assert await catalog.close()
     catalog = opened(temp=options(filters=["a", "b"], partitions=2))
@@ -64,7 +64,7 @@ async def test_a_deleted_stream_is_gone_with_what_was_gathered(
     catalog = opened()
     changes: list[int] = []
     catalog.on_change = lambda: changes.append(1)
-    stream = catalog.create("made", options(filters=["a"]))
+    stream = await catalog.create("made", options(filters=["a"]))
     await append(catalog, "a", b"1")
     stream.appender.append(b"a", b"2", 1, False, "c", 1)
     await asyncio.wrap_future(catalog.delete("made"))
@@ -98,7 +98,7 @@ async def test_waiting_ends_when_a_row_comes(opened: Opener) -> None:
 
 async def test_a_deletion_that_was_interrupted_is_finished(opened: Opener, tmp_path: Path) -> None:
     catalog = opened()
-    catalog.create("made", options())
+    await catalog.create("made", options())
     await catalog.close()
     (tmp_path / "streams" / "made").rename(tmp_path / "streams" / ".deleted-made")
     catalog = opened()
@@ -109,10 +109,10 @@ async def test_a_deletion_that_was_interrupted_is_finished(opened: Opener, tmp_p
 async def test_what_cannot_be_is_refused(opened: Opener, tmp_path: Path) -> None:
     catalog = opened(temp=options(partitions=3))
     with pytest.raises(StreamError, match="there is a stream 'temp' already"):
-        catalog.create("temp", options())
+        await catalog.create("temp", options())
     for name in ("../x", "A", "", "a" * 101):
         with pytest.raises(StreamError, match="is no name for a stream; accepted"):
-            catalog.create(name, options())
+            await catalog.create(name, options())
     with pytest.raises(StreamError, match="stands in the configuration"):
         catalog.delete("temp")
     with pytest.raises(UnknownPartitionError, match=r"no partition 3; accepted: 0 to 2"):
@@ -129,7 +129,7 @@ async def test_a_stream_has_an_id_and_one_that_is_made_anew_another(
 ) -> None:
     """Whatever its options are, and whoever makes it."""
     catalog = opened(kept=options())
-    made = catalog.create("made", options()).stream_id
+    made = (await catalog.create("made", options())).stream_id
     kept = catalog.get("kept").stream_id
     assert len({made, kept, ""}) == 3
     catalog.adopt("made", options(filters=["b"]), "command")
@@ -142,14 +142,17 @@ async def test_a_stream_has_an_id_and_one_that_is_made_anew_another(
     catalog.commits.writer.call(may_go.wait)
     gone = catalog.delete("made")
     assert catalog.leaving.then("made", followed.set)
-    with pytest.raises(StreamError, match="'made' of before is still being deleted: try again"):
-        catalog.create("made", options())
+    with pytest.raises(
+        StreamError,
+        match="one is being made, or the stream 'made' of before is still being deleted: try again",
+    ):
+        await catalog.create("made", options())
     may_go.set()
     await catalog.leaving.see_off("made")
     assert not (tmp_path / "streams" / "made").exists(), "else it would take the new one's with it"
     await followed.wait()
     assert not catalog.leaving.then("made", followed.set)
-    anew = catalog.create("made", options())
+    anew = await catalog.create("made", options())
     assert anew.stream_id > made, "of two the older one's is less"
     await asyncio.wrap_future(gone)
     assert anew.folder.is_dir()
@@ -168,7 +171,7 @@ async def test_a_stream_that_is_deleted_makes_room_while_the_writer_waits_for_it
     opened: Opener, tmp_path: Path
 ) -> None:
     catalog = opened()
-    partition = catalog.create("made", options()).partitions[0]
+    partition = (await catalog.create("made", options())).partitions[0]
     await append(catalog, "x", b"1")
     partition.roll()
     (sealed,) = partition.sealed
@@ -184,7 +187,7 @@ async def test_a_stream_that_is_deleted_makes_room_while_the_writer_waits_for_it
 
 async def test_a_definition_that_cannot_be_read_is_named(opened: Opener, tmp_path: Path) -> None:
     catalog = opened()
-    catalog.create("made", options())
+    await catalog.create("made", options())
     await catalog.close()
     path = tmp_path / "streams" / "made" / "stream.json"
     before = path.read_text()
@@ -204,9 +207,35 @@ async def test_a_broker_alone_makes_no_more_partitions_than_it_takes(tmp_path: P
     with pytest.raises(
         StreamError, match=r"no room for 3 partitions: there are 3 of 5 \(limits.max"
     ):
-        catalog.create("t", options(partitions=3))
+        await catalog.create("t", options(partitions=3))
     with pytest.raises(StreamError, match="no room for 4 partitions"):
         await catalog.declare("t", options(partitions=4))
     assert list(catalog.streams) == ["s"]
-    catalog.create("t", options(partitions=2))
+    await catalog.create("t", options(partitions=2))
     await catalog.close()
+
+
+async def test_partitions_are_made_beside_the_event_loop_by_one_at_a_time(
+    opened: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog = opened()
+    began, may_go = asyncio.Event(), threading.Event()
+    loop, add = asyncio.get_running_loop(), Stream._add_partitions
+
+    def wait(stream: Stream) -> None:
+        loop.call_soon_threadsafe(began.set)
+        assert may_go.wait(30)
+        add(stream)
+
+    monkeypatch.setattr(Stream, "_add_partitions", wait)
+    making = asyncio.create_task(catalog.create("made", options(partitions=2)))
+    await began.wait()
+    with pytest.raises(StreamError, match="one is being made"):
+        await catalog.create("made", options())
+    followed = asyncio.Event()
+    assert catalog.leaving.then("made", followed.set)
+    making.cancel()  # who asked gives up
+    may_go.set()
+    await followed.wait()
+    await until(lambda: "made" in catalog.streams)
+    assert len(catalog.get("made").partitions) == 2

@@ -52,7 +52,7 @@ async def test_other_options_are_taken_after_a_restart(opened: Opener) -> None:
 
 async def test_names_of_others_are_taken(opened: Opener) -> None:
     catalog = opened(mine=options(filters=["a"]))
-    catalog.create("made", options(filters=["a"]))
+    await catalog.create("made", options(filters=["a"]))
     with pytest.raises(StreamError, match="made by the configuration"):
         await catalog.declare("mine", options(filters=["a"]))
     with pytest.raises(StreamError, match="made by a command"):

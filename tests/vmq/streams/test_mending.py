@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.vmq.streams.support import options, put, read_all, rows_from
-from vmq.streams.catalog import lock_folder
-from vmq.streams.definition import write_definition
+from vmq.streams.definition import lock_folder, write_definition
 from vmq.streams.log.errors import DamagedError, StreamError
 from vmq.streams.log.partition import CHECKPOINT, Partition
 from vmq.streams.log.segment import index_path

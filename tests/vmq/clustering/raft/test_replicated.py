@@ -416,7 +416,7 @@ async def test_a_stream_that_is_deleted_and_made_anew_is_empty(tmp_path: Path) -
         catalog = a.streaming.catalog  # type: ignore[union-attr]
         made = options(filters=["t/#"], replicas=3)
         for word in (b"1", b"2"):
-            catalog.create("t", made)
+            await catalog.create("t", made)
             await until(
                 lambda: (
                     "t" in b.streaming.catalog.streams  # type: ignore[union-attr]

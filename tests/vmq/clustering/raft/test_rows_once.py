@@ -140,7 +140,7 @@ async def test_a_stream_that_is_deleted_meanwhile_holds_up_nobody(
 ) -> None:
     async with logged(tmp_path) as nodes, Device("publisher") as publisher:
         roads, catalog = groups(nodes["a"]).roads, streams_of(nodes["a"]).catalog
-        catalog.create("m", options(filters=["m/#"], replicas=3, acks="quorum"))
+        await catalog.create("m", options(filters=["m/#"], replicas=3, acks="quorum"))
         await until(lambda: groups(nodes["a"]).places.leader("m", 0) != "")
         await publisher.connect(nodes["a"])
         monkeypatch.setattr(roads, "hand_in", lambda *_: False)

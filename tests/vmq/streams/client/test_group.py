@@ -96,7 +96,7 @@ async def test_a_program_reads_in_order_and_goes_on_where_it_was(tmp_path: Path)
 async def test_a_stream_that_is_deleted_and_made_anew(tmp_path: Path) -> None:
     async with serving(tmp_path) as (broker, server):
         catalog = streams_of(broker).catalog
-        catalog.create("t", options(filters=["s/#"]))
+        await catalog.create("t", options(filters=["s/#"]))
         await publish(broker, range(5))
         group = vmq.streams.group("t", "g", server=server, start="earliest")
         async with group as member:
@@ -105,7 +105,7 @@ async def test_a_stream_that_is_deleted_and_made_anew(tmp_path: Path) -> None:
             await asyncio.wrap_future(catalog.delete("t"))
             with pytest.raises(GroupError, match="there is no stream 't'"):
                 await member.read()
-        catalog.create("t", options(filters=["s/#"]))
+        await catalog.create("t", options(filters=["s/#"]))
         await publish(broker, range(5, 8))
         async with group as member:
             assert await take(member, 3) == [5, 6, 7]

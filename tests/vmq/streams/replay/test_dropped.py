@@ -46,7 +46,7 @@ async def test_a_stream_that_is_made_anew_is_read_from_its_beginning(
     """Readers end with the stream, and no place of theirs counts for another one of its name."""
     async with broker_of(tmp_path) as broker, peer_of(broker) as other:
         catalog = streams_of(broker).catalog
-        catalog.create("t", options(filters=["t/#"]))
+        await catalog.create("t", options(filters=["t/#"]))
         await fill(broker, "t/1", "t/2")
         async with peer_of(broker) as peer:
             await reading(peer, topic, clean=False)
@@ -60,7 +60,7 @@ async def test_a_stream_that_is_made_anew_is_read_from_its_beginning(
             assert not readers(broker).groups.all
             assert ("the stream 't' was deleted" in caplog.text) is not is_away
             assert await readers(broker).keeping.listed("") == []
-            catalog.create("t", options(filters=["t/#"]))
+            await catalog.create("t", options(filters=["t/#"]))
             await fill(broker, "t/3", "t/4", "t/5")
             if not is_away:
                 await subscribe(peer, topic)

@@ -22,7 +22,7 @@ from vmq.core.output import Output
 from vmq.core.ports import StreamFinder
 from vmq.durable import Durable
 from vmq.mqtt.packets import PINGRESP, PUBLISH
-from vmq.streams.catalog import lock_folder
+from vmq.streams.definition import lock_folder
 from vmq.streams.stored import StoredStream, export_parquet, find_folder
 from vmq.testing.process import BrokerProcess
 
