@@ -398,14 +398,18 @@ def transfer_partition(broker: "BrokerView", name: str, partition: int, to: str)
     return _shown(broker, name)
 
 
-async def recover_stream(broker: "BrokerView", name: str, partition: int | None) -> StreamRow:
+async def recover_stream(
+    broker: "BrokerView", name: str, partition: int | None, *, force: bool = False
+) -> StreamRow:
     """Has partitions whose majority is lost go on with this node's copies alone: what only others had is lost.
+
+    `force`: also if most copies could be reached a moment ago.
 
     Raises:
         NotFoundError: there is no such stream.
         RefusedError: its partitions are not replicated, or a partition needs no such thing, or cannot go on here.
     """
-    wrong = await _groups(broker, name).recover(name, partition)
+    wrong = await _groups(broker, name).recover(name, partition, force=force)
     if wrong:
         raise RefusedError(wrong)
     return _shown(broker, name)

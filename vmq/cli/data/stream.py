@@ -193,6 +193,9 @@ def recover(
         int | None,
         typer.Option("--partition", metavar="N", min=0, help="One of them; without it, all."),
     ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also if most copies could be reached a moment ago.")
+    ] = False,
 ) -> Any:
     """Have a replicated stream go on though most of its copies are lost.
 
@@ -201,7 +204,9 @@ def recover(
     alone. Messages that only the lost nodes had are gone, acknowledged or
     not, and readers may have seen them; /health and the log name the offset
     from which on that may be so. Refused where a node in reach has more; and
-    while copies in reach may elect a leader yet, for a minute. New copies are
+    while copies in reach may elect a leader yet, for a minute; and where most
+    copies could be reached within the last minute, unless their nodes are
+    removed, or you say --force. New copies are
     made on other nodes of the cluster by themselves. Before it, remove the
     lost nodes ('vmq cluster remove'); should one come back with its disk, wipe
     that first.
@@ -215,7 +220,7 @@ def recover(
             "messages that only the lost nodes had are given up, acknowledged or not; "
             "if that is to be, say --unsafe"
         )
-    return ask.post("/stream/recover", name=name, partition=partition, unsafe=True)
+    return ask.post("/stream/recover", name=name, partition=partition, unsafe=True, force=force)
 
 
 @app.command("accept-loss")

@@ -18,7 +18,7 @@ meta group's log it is, and the later one stands.
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
@@ -229,6 +229,10 @@ class GroupRecords:
         self.put(name.encode(), "node", node)
         self.put(host.encode(), "host", node)
         self.put(b"%d" % limit, "limit", node)
+
+    def members(self) -> Collection[str]:
+        """The nodes of the cluster that have not been removed."""
+        return self._node.members if self._node.is_running else ()
 
     def nodes(self) -> dict[str, str]:
         """The names in groups of nodes, by node."""

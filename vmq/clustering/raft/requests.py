@@ -1,8 +1,10 @@
 """What an operator asks of groups: to go elsewhere, to be led by another, to go on with what is left."""
 
 import asyncio
+import time
 from collections.abc import Iterable
 from contextlib import suppress
+from math import inf
 from typing import TYPE_CHECKING, Final
 
 from vmq.clustering.raft.groups.thread import GroupThread
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 #: Seconds that a recovered partition has to be led, and between two looks.
 _LEADING: Final = 5.0
 _SOON: Final = 0.02
+#: Seconds after which a node that cannot be reached is believed not to be there, rather than beyond a split.
+_AWAY: Final = 60.0
 #: Seconds in which all say whether they have what is damaged here, and most have noted that it is given up.
 _GIVING_UP: Final = 5.0
 _NOTED: Final = "what is damaged here is given up once most of its copies have noted that"
@@ -43,6 +47,13 @@ class GroupRequests:
         self._catalog = catalog
         self._places = places
         self._thread = thread
+        #: When nodes that cannot be reached could be last, in monotonic seconds.
+        self._left: dict[str, float] = {}
+
+    def note_left(self, nodes: Iterable[str]) -> None:
+        """These nodes cannot be reached any more."""
+        now = time.monotonic()
+        self._left.update(dict.fromkeys(nodes, now))
 
     def limits(self) -> dict[str, int]:
         """How many partitions nodes take, by node; 0, or nothing: as many as there are."""
@@ -92,8 +103,22 @@ class GroupRequests:
         self._records.put(to.encode(), "wish", place.group)
         return ""
 
-    async def recover(self, stream: str, number: int | None, system: Iterable[str]) -> str:
+    def _just_left(self, voters: Iterable[str]) -> list[str]:
+        """The nodes that may be a majority elsewhere with which copies go on: those that were here a moment ago."""
+        nodes = [node_of(each) for each in voters]
+        up, members = self._places.up | {node_of(self._places.name)}, self._records.members()
+        since = time.monotonic() - _AWAY
+        away = (each for each in nodes if each not in up and each in members)
+        left = [each for each in away if self._left.get(each, -inf) > since]
+        there = sum(each in up for each in nodes)
+        return left if 2 * there <= len(nodes) < 2 * (there + len(left)) else []
+
+    async def recover(
+        self, stream: str, number: int | None, system: Iterable[str], *, force: bool
+    ) -> str:
         """Has partitions without a leader, and the groups of no stream (`system`), go on with this node's copies alone.
+
+        `force`: also if most copies were in reach a moment ago.
 
         Returns what is wrong with that, "" if nothing is.
         """
@@ -107,6 +132,13 @@ class GroupRequests:
         if not groups:
             return f"no partition of stream {stream!r} is without a leader"
         places = self._places
+        for group in () if force else groups:
+            if left := self._just_left(places.places[stream, groups[group]].voters):
+                return (
+                    f"stream {stream!r}: most of its copies could be reached within the last {_AWAY:.0f} s "
+                    f"(no more: {', '.join(left)}), and may go on elsewhere: what they acknowledge would be lost. If "
+                    "their disks are lost, remove these nodes ('vmq cluster remove'), or say --force"
+                )
         led = {each: f"{node} leads it" for each in groups if (node := places.leads_beside(each))}
         names = [each for each in groups if each not in led]
         recovered = self._thread.turns.call(self._thread.recover, names, list(system))

@@ -180,6 +180,7 @@ class GroupService:
         names = self._records.nodes()
         self._names.update(names.values())
         before, self.places.up = self.places.up, frozenset(up)
+        self.requests.note_left(before - self.places.up)
         reached = {
             each
             for each in self._names
@@ -467,9 +468,9 @@ class GroupService:
         if news:
             self._passes.tell(partial(self.picture.tell, news))
 
-    async def recover(self, stream: str, number: int | None) -> str:
+    async def recover(self, stream: str, number: int | None, *, force: bool) -> str:
         """Has what has no leader go on with this node's copies alone; returns what is wrong, "" if nothing is."""
-        return await self.requests.recover(stream, number, self._system)
+        return await self.requests.recover(stream, number, self._system, force=force)
 
     # --- what is shown
 

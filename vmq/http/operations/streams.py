@@ -103,6 +103,9 @@ class RecoverStream(OneStream, kw_only=True, forbid_unknown_fields=True):
         Meta(description="One of them; null = all without a leader"),
     ] = None
     unsafe: Annotated[Literal[True], Meta(description="What only the lost nodes had is given up")]
+    force: Annotated[
+        bool, Meta(description="Also if most replicas could be reached a moment ago")
+    ] = False
 
 
 class AcceptLoss(OneStream, forbid_unknown_fields=True):
@@ -205,7 +208,7 @@ STREAM_OPERATIONS: Final = (
         RecoverStream,
         streams.StreamRow,
         lambda context, wanted: streams.recover_stream(
-            context.broker, wanted.name, wanted.partition
+            context.broker, wanted.name, wanted.partition, force=wanted.force
         ),
     ),
     Operation(

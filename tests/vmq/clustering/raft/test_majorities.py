@@ -106,7 +106,9 @@ async def test_one_copy_goes_on_where_an_operator_gives_up_the_others(
         for name in "bc":
             await brokers.pop(name).stop()
         await until(lambda: not leader(a))
-        done = await asyncio.to_thread(here, *recover, "--unsafe", "--json")
+        refused = await asyncio.to_thread(here, *recover, "--unsafe")
+        assert "could be reached within the last 60 s (no more: " in refused.err
+        done = await asyncio.to_thread(here, *recover, "--unsafe", "--force", "--json")
         assert done.code == 0, done.err
         assert json.loads(done.out)["leaderless"] == 0
         assert "stream 's', partition 0: offsets " in caplog.text
