@@ -81,7 +81,13 @@ class StepCopies:
                 with (folder / name).open("r+b") as file:
                     if os.fstat(file.fileno()).st_size != size:
                         raise StagingError(f"{name} is not whole")
-                    os.fsync(file.fileno())
+                    try:
+                        os.fsync(file.fileno())
+                    except OSError:
+                        (
+                            folder / name
+                        ).unlink()  # the next sync would say nothing of it: it is to be sent anew
+                        raise
             write_state(folder, StagedState(-1, None, asked))
         except msgspec.MsgspecError as error:
             raise StagingError(f"it is no step: {error}") from None

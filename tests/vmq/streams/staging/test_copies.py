@@ -1,5 +1,7 @@
 """What is kept for other nodes: whole, or not at all, until it is this node's own."""
 
+import errno
+import os
 from pathlib import Path
 
 import msgspec
@@ -87,3 +89,22 @@ def test_what_is_not_whole_is_not_kept(staged: tuple[Staging, Decided], copies: 
     copies.most = 10
     with pytest.raises(StagingError, match="more than 10 bytes"):
         copies.write(QUERY, [CopyPiece(name, 0, b"x" * 11)])
+
+
+def test_what_could_not_be_synced_is_to_be_sent_again(
+    staged: tuple[Staging, Decided], copies: StepCopies, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    staging, what = staged
+    sizes, state = sizes_of(staging, what), msgspec.json.encode(what)
+    copies.write(QUERY, list(pieces_of(staging.folder / QUERY, sizes)))
+
+    def fail(_fd: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fail)
+        with pytest.raises(StagingError, match="Input/output error"):
+            copies.keep(QUERY, sizes, state)
+    with pytest.raises(StagingError, match="cannot keep"):
+        copies.keep(QUERY, sizes, state)
+    copy(staged, copies)
