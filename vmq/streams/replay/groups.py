@@ -91,7 +91,7 @@ class Groups:
     def place_of(self, key: CursorKey, start: ReplayStart) -> Place | GroupShare:
         """Where a group is that has no members here, or this node's part of it."""
         if self.catalog.groups is None:
-            unwritten = self.keeping.unwritten_of(key, start.stream.ref)
+            unwritten = self.keeping.unwritten_of(key, start.stream.ref, start.since)
             return unwritten or start.place or Place(start.starts, {})
         share = self.catalog.groups.share_of(group_key(key))
         share.begin(start.stream.ref.text, start.starts)

@@ -5,8 +5,10 @@ In a cluster the other nodes are told, too (`SharedCursors`): a client goes on w
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import takewhile
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -34,6 +36,9 @@ EVERY: Final = 0.2
 ROWS: Final = 1000
 #: Seconds between two looks for cursors that nobody uses.
 _SWEEP: Final = 3600.0
+
+#: Seconds within which it is found out where a reader begins.
+_LOOKS: Final = 60.0
 
 FILE: Final = "cursors.sqlite"
 
@@ -86,6 +91,8 @@ class Keeping:
         self.is_writing = False
         #: What is on its way to disk, or waits for that. What takes its place, or is forgotten, is not tried again.
         self.unwritten: dict[CursorKey, Kept] = {}
+        #: Where readers were that ended lately, and when, in monotonic seconds.
+        self.left: dict[CursorKey, tuple[float, Kept]] = {}
         #: The disk fails; said once.
         self.is_failing = False
 
@@ -176,13 +183,23 @@ class Keeping:
         if reader.key is not None:
             kept = reader.key, reader.stream.ref.text, reader.place()
             self.unwritten[reader.key] = kept
+            self._note_left(kept)
             if self.shared is not None and is_of_replay(reader.key):
                 self.shared.leave(kept)
             self.keep()
 
-    def unwritten_of(self, key: CursorKey, stream: StreamRef) -> Place | None:
-        """Where a cursor is, if it is further than what `find` finds, perhaps."""
+    def _note_left(self, kept: Kept) -> None:
+        now = time.monotonic()
+        for key in [*takewhile(lambda key: self.left[key][0] < now - _LOOKS, self.left)]:
+            del self.left[key]
+        self.left.pop(kept[0], None)
+        self.left[kept[0]] = now, kept
+
+    def unwritten_of(self, key: CursorKey, stream: StreamRef, since: float) -> Place | None:
+        """Where a cursor is, if it is further than what `find` found, perhaps, that was asked at a time."""
         found = self.unwritten.get(key)
+        if found is None and key in self.left and self.left[key][0] >= since:
+            found = self.left[key][1]  # it is written, and was not when `find` looked
         return None if found is None or found[1] != stream.text else found[2]
 
     async def listed(self, owners: str) -> list[Kept]:
@@ -201,7 +218,7 @@ class Keeping:
         Raises:
             CursorError: the disk.
         """
-        self.unwritten.pop(key, None)
+        self._drop(key)
         kept = [(key, stream.text, place)]
         await self.loop.run_in_executor(self.writer, lambda: self._open().keep(kept))
 
@@ -223,7 +240,7 @@ class Keeping:
 
     async def forget(self, key: CursorKey) -> None:
         """A cursor is needed no more."""
-        self.unwritten.pop(key, None)
+        self._drop(key)
         await self.loop.run_in_executor(self.writer, lambda: self._open().forget(key))
 
     def forget_session(self, queue: Queue, topic_filter: str) -> None:
@@ -237,8 +254,12 @@ class Keeping:
 
     def forget_here(self, key: CursorKey) -> None:
         """A cursor is needed no more at this node."""
-        self.unwritten.pop(key, None)
+        self._drop(key)
         self._submit(lambda: self._open().forget(key))
+
+    def _drop(self, key: CursorKey) -> None:
+        self.unwritten.pop(key, None)
+        self.left.pop(key, None)
 
     def forget_stream(self, stream: StreamRef) -> None:
         """A stream was deleted, and nobody reads it any more."""

@@ -212,7 +212,7 @@ class StreamReaders(ReadersPort):
                 self.on_over(other, "another client goes on with its cursor")
         if start.is_new:
             return
-        known = self.keeping.unwritten_of(start.key, start.stream.ref)
+        known = self.keeping.unwritten_of(start.key, start.stream.ref, start.since)
         shared = self.keeping.found_in_cluster(start.key, start.stream.ref)
         if shared is not None and not shared.is_own:
             known = shared.place

@@ -46,6 +46,8 @@ class ReplayStart:
         self.stream = stream
         self.reader: ReplayReader | None = None
         self.starts: dict[int, int] = {}
+        #: When that was begun to be found out, in monotonic seconds.
+        self.since = time.monotonic()
         #: Where the cursor is that it has; None: it is new, or there is none.
         self.place: Place | None = None
         self.key: CursorKey | None = None

@@ -1,6 +1,8 @@
 """Where readers are reaches the disk, also after that has failed; unless it counts no more."""
 
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -34,3 +36,20 @@ async def test_what_could_not_be_kept_is_tried_again_unless_it_was_forgotten(
         keeping.keep()
         await until(lambda: not keeping.unwritten)
         assert await keeping.listed("client c") == ([] if is_forgotten else [(key, stream, place)])
+
+
+async def test_who_looked_before_a_reader_ended_goes_on_where_that_was(tmp_path: Path) -> None:
+    """What it found is from before, also if that has been written since."""
+    key, place = CursorKey("client c", "n"), Place({0: 5}, {})
+    async with Broker(config_in(tmp_path, s="s/#")) as broker:
+        keeping = streams_of(broker).readers.keeping
+        stream = streams_of(broker).catalog.get("s")
+        reader: Any = SimpleNamespace(key=key, stream=stream, place=lambda: place)
+        before = time.monotonic()
+        assert keeping.find(key, stream.ref) is None
+        keeping.leave(reader)
+        await until(lambda: not keeping.unwritten)
+        assert keeping.unwritten_of(key, stream.ref, before) == place
+        assert keeping.unwritten_of(key, stream.ref, time.monotonic()) is None, "`find` finds it"
+        await keeping.forget(key)
+        assert keeping.unwritten_of(key, stream.ref, before) is None

@@ -58,7 +58,7 @@ class World:
         )
         catalog = SimpleNamespace(places=None, groups=None, streams={"s": stream})
         keeping: Any = SimpleNamespace(
-            unwritten_of=lambda _key, _stream: self.kept,
+            unwritten_of=lambda _key, _stream, _since: self.kept,
             on_moved=lambda _group: None,
             leave=self.keep,
             write=self.write,
