@@ -110,8 +110,7 @@ class JobService:
         try:
             own_folder(self.folder)
             self.node_id = self._read_node_id()
-            self.segments = JobSegments(self.folder)
-            self.segments.syncing = threading.Lock()
+            self.segments = JobSegments(self.folder, threading.Lock())
             ids = JobIds(self.node_id[:8], os.urandom)
             self.machine = JobMachine(ids, self.rules_of, None, wall)
             self.machine.pager.fit(config.limits.max_job_memory or 1 << 60)

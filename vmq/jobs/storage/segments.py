@@ -64,10 +64,12 @@ class JobSegments:
 
     Args:
         folder: made when missing.
+        syncing: held by who syncs: a lock, if threads do.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, syncing: AbstractContextManager[object] | None = None) -> None:
         self.folder = folder
+        self._syncing = nullcontext() if syncing is None else syncing
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.all: dict[int, JobSegment] = {}
         for path in sorted(folder.glob("*" + _SUFFIX)):
@@ -82,8 +84,6 @@ class JobSegments:
         #: Bytes of the last segment that are on disk; what is behind has to be written again before the next sync.
         self._synced = 0
         self._is_unsure = False
-        #: Held by who syncs: a lock, if threads do.
-        self.syncing: AbstractContextManager[object] = nullcontext()
 
     def begin(self) -> JobSegment:
         """A new last segment.
@@ -206,7 +206,7 @@ class JobSegments:
         Raises:
             OSError: the disk.
         """
-        with self.syncing:
+        with self._syncing:
             last = self.last
             if last is None:
                 return
