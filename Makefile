@@ -31,7 +31,7 @@ SOAK_MINUTES ?= 10
 CHAOS_MINUTES ?= 10
 CHAOS_SEED ?= $(shell date +%s)
 # So many times the seeds that the suite tries.
-CHAOS_SEEDS ?= 10
+CHAOS_SEEDS ?= 30
 # What a wheel is built from.
 PACKAGE := vmq hooks cluster plugins pyproject.toml setup.py LICENSE README.md
 # Debian keeps mosquitto in /usr/sbin, which is not on everybody's PATH.

@@ -21,7 +21,7 @@ def check(seed: int, kinds: tuple[str, ...], piles: bool = False) -> None:
 
 
 def test_without_faults_each_job_is_done_once() -> None:
-    for seed in each_seed(2):
+    for seed in each_seed(1):
         with seed:
             check(seed.number, ())
 
@@ -65,7 +65,7 @@ def test_what_seeds_with_dead_letters_have_shown_is_mended(seed: int) -> None:
 
 def test_dead_letters_that_are_queued_again_are_done_whatever_befalls_the_nodes() -> None:
     for kinds in (KINDS, ("kill", "split")):
-        for seed in each_seed(2):
+        for seed in each_seed(1):
             with seed:
                 found = run(seed.number, kinds, piles=len(kinds) < 3, deliveries=2)
                 assert faulty(found) == [], dict(found)
@@ -73,7 +73,7 @@ def test_dead_letters_that_are_queued_again_are_done_whatever_befalls_the_nodes(
 
 
 def test_all_kinds_of_faults_one_after_the_other() -> None:
-    for seed in each_seed(3):
+    for seed in each_seed(2):
         with seed:
             check(seed.number, KINDS)
 

@@ -33,7 +33,7 @@ def check(seed: int, kinds: tuple[str, ...], strict: bool = True, **options: Any
 def test_no_fault_costs_a_promise(kind: str) -> None:
     for seed in each_seed(1):
         with seed:
-            check(seed.number, (kind,), steps=400)
+            check(seed.number, (kind,), steps=200)
 
 
 @pytest.mark.parametrize(
@@ -93,19 +93,19 @@ def test_what_an_owner_has_alone_when_it_is_there_again_costs_no_promise(
 
 
 def test_all_kinds_of_faults_one_after_the_other() -> None:
-    for seed in each_seed(3):
+    for seed in each_seed(2):
         with seed:
             check(seed.number, KINDS)
 
 
 def test_several_faults_at_once_cost_no_promise_while_each_slot_keeps_a_copy() -> None:
-    for seed in each_seed(3):
+    for seed in each_seed(2):
         with seed:
             check(seed.number, TOGETHER, most=3)
 
 
 def test_whatever_goes_wrong_at_once_nothing_acknowledged_is_lost() -> None:
-    for seed in each_seed(3):
+    for seed in each_seed(2):
         with seed:
             check(seed.number, ALL_KINDS, strict=False, most=3)
 
@@ -133,26 +133,26 @@ def test_what_seeds_of_many_faults_at_once_have_shown_is_mended(
 
 
 def test_three_copies_keep_the_promises_as_well() -> None:
-    for seed in each_seed(2):
+    for seed in each_seed(1):
         with seed:
             check(seed.number, KINDS, replicas=3)
 
 
 def test_a_client_with_a_window_of_its_own_loses_nothing_and_has_it_at_each_owner() -> None:
-    for seed in each_seed(3):
+    for seed in each_seed(1):
         with seed:
             check(seed.number, KINDS, narrow=True)
 
 
 def test_in_a_mountpoint_the_same_holds_and_nothing_gets_out_of_it() -> None:
-    for seed in each_seed(3):
+    for seed in each_seed(1):
         with seed:
             check(seed.number, KINDS, mounted=True)
 
 
 def test_workers_of_one_host_are_no_copies_of_each_other() -> None:
     """The world counts hosts; a drained or killed worker's slots may go to any, as long as copies are on two hosts."""
-    for seed in each_seed(2):
+    for seed in each_seed(1):
         with seed:
             check(seed.number, KINDS, hosts="xxyy")
 
@@ -163,7 +163,7 @@ def test_a_worker_that_ends_is_waited_for_where_nobody_has_its_slots(
     """It is started again within seconds; whoever did not wait would begin with nothing."""
     kinds = ("kill", "handover", "disk", "halfopen")
     monkeypatch.setattr(faults, "LENGTHS", (3, 10, 30))
-    for seed in each_seed(2):
+    for seed in each_seed(1):
         with seed:
             check(seed.number, kinds, hosts="xxx")
     monkeypatch.setattr(machine, "HOST_WAITS", 0)
@@ -175,7 +175,7 @@ def test_a_heartbeat_that_looks_at_few_slots_costs_no_promise(
 ) -> None:
     """It looks at all when something is new: here at one more at most, of three."""
     monkeypatch.setattr(turns, "LOOKED_AT_ONCE", 1)
-    for seed in each_seed(2):
+    for seed in each_seed(1):
         with seed:
             check(seed.number, KINDS)
 
@@ -183,7 +183,7 @@ def test_a_heartbeat_that_looks_at_few_slots_costs_no_promise(
 def test_what_is_published_at_qos_2_is_in_a_log_once_whoever_hands_it_in_again() -> None:
     """Its publisher's session knows the dot of its row before a node hands that in."""
     known = 0
-    for seed in each_seed(3):
+    for seed in each_seed(1):
         with seed:
             check(seed.number, KINDS, logged=True)
             check(seed.number, TOGETHER, most=3, logged=True)
