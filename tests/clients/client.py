@@ -67,6 +67,8 @@ KINDS = (
     Kind("mqttjs-ws", "mqttjs", websocket=True),
 )
 BY_NAME = {kind.name: kind for kind in KINDS}
+#: Each at one QoS, and each QoS by several: for what a QoS has no part in.
+AT_ONE_QOS = [(kind, at % 3) for at, kind in enumerate(KINDS)]
 
 
 class Inbox:

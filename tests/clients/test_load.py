@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from tests.clients.client import KINDS, Kind
+from tests.clients.client import AT_ONE_QOS, KINDS, Kind
 from tests.clients.factory import ClientFactory, new_client_id
 
 MIB = 1 << 20
@@ -12,8 +12,7 @@ MANY = 2000
 WEBSOCKET_KINDS = [kind for kind in KINDS if kind.websocket]
 
 
-@pytest.mark.parametrize("qos", (0, 1, 2))
-@pytest.mark.parametrize("kind", KINDS, ids=str)
+@pytest.mark.parametrize(("kind", "qos"), AT_ONE_QOS, ids=str)
 def test_large_payload(clients: ClientFactory, topic: str, kind: Kind, qos: int) -> None:
     """A payload of 1 MiB arrives unharmed, with small messages before and after it."""
     # The WebSocket library under amqtt refuses messages above 1 MiB, headers included.

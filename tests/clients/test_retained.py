@@ -2,12 +2,11 @@
 
 import pytest
 
-from tests.clients.client import KINDS, Kind
+from tests.clients.client import AT_ONE_QOS, KINDS, Kind
 from tests.clients.factory import ClientFactory
 
 
-@pytest.mark.parametrize("qos", (0, 1, 2))
-@pytest.mark.parametrize("kind", KINDS, ids=str)
+@pytest.mark.parametrize(("kind", "qos"), AT_ONE_QOS, ids=str)
 def test_retained(clients: ClientFactory, topic: str, kind: Kind, qos: int) -> None:
     """The last retained message greets a new subscription; an empty one removes it."""
     publisher = clients(kind)
