@@ -28,7 +28,7 @@ def tickets(sim: Sim, name: str) -> list[Any]:
     return [ticket for effect in sim.nodes[name].of(Acknowledged) for ticket in effect.tickets]
 
 
-@over_seeds(125)
+@over_seeds(50)
 def test_everything_arrives_once_in_order_over_a_bad_network(seed: int) -> None:
     sim = Sim(seed, network=Network(loss=0.2, duplicate=0.2, longest=0.1))
     names = sim.ready(2)
@@ -56,7 +56,7 @@ def test_everything_arrives_once_in_order_over_a_bad_network(seed: int) -> None:
     assert sender.channels.waiting(names[1]) == (0, 0)
 
 
-@over_seeds(75)
+@over_seeds(30)
 def test_restarts_lose_nothing_that_the_other_side_keeps(seed: int) -> None:
     """The receiver's restart repeats what it had not acknowledged; the sender's begins a new count."""
     sim = Sim(seed, network=Network(longest=0.05))
@@ -342,7 +342,7 @@ def test_what_is_forgotten_goes_to_the_peer_no_more_and_holds_up_nothing() -> No
     assert one.sent() == [Received(5, 3)]
 
 
-@over_seeds(50)
+@over_seeds(20)
 def test_who_holds_gets_everything_once_in_order_and_loses_nothing(seed: int) -> None:
     """Whatever the network does, and however late and far apart the confirmations come."""
     sim = Sim(seed, network=Network(loss=0.2, duplicate=0.2, longest=0.1))

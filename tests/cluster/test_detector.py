@@ -64,7 +64,7 @@ def test_who_is_held_up_for_less_than_the_timeout_judges_nobody(seed: int) -> No
         assert sim.nodes[name].of(PeerDown) == []
 
 
-@over_seeds(30)
+@over_seeds(12)
 def test_who_is_held_up_for_long_takes_nobody_for_silent_when_it_goes_on(seed: int) -> None:
     """The others miss it, and have it again at once."""
     sim = Sim(seed)
@@ -81,7 +81,7 @@ def test_who_is_held_up_for_long_takes_nobody_for_silent_when_it_goes_on(seed: i
     assert sim.nodes[held].of(PeerDown) == []
 
 
-@over_seeds(25)
+@over_seeds(10)
 def test_who_died_is_noticed_one_timeout_later_at_most(seed: int) -> None:
     """However often those who are to notice are held up."""
     sim = Sim(seed)
@@ -105,7 +105,7 @@ def test_who_died_is_noticed_one_timeout_later_at_most(seed: int) -> None:
         assert not sim[name].detector.is_up(dead), f"{name} has not noticed"
 
 
-@over_seeds(20)
+@over_seeds(8)
 def test_who_was_held_up_has_what_was_written_meanwhile_at_once(seed: int) -> None:
     """Nobody is down for it and up again, so nobody else is asked; and what was said last is all that is announced."""
     sim = Sim(seed, replace(OPTIONS, sync_interval=10_000.0))

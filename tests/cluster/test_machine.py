@@ -142,7 +142,7 @@ def test_a_large_pass_is_cut_into_frames() -> None:
     assert numbers == sorted(set(numbers))
 
 
-@over_seeds(30)
+@over_seeds(12)
 def test_a_broken_link_is_known_at_once_and_mended_by_the_next_frame(seed: int) -> None:
     sim = Sim(seed)
     names = sim.cluster(3)

@@ -327,7 +327,7 @@ def test_the_long_dead_are_taken_out_and_come_back_by_themselves(seed: int) -> N
     assert all(sim.nodes[name].of(Renewed) for name in minority)
 
 
-@over_seeds(20)
+@over_seeds(8)
 def test_even_sides_take_each_other_out_and_find_each_other_again(seed: int) -> None:
     sim = Sim(seed, replace(OPTIONS, dead_node_timeout=6.0))
     names = sim.cluster(4)

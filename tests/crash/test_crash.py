@@ -45,7 +45,7 @@ def test_killed_with_fsync(tmp_path: Path) -> None:
     play(Plan(seed=3, strikes=5, env={"VMQ_STORE__DURABILITY": "fsync"}), tmp_path)
 
 
-@pytest.mark.parametrize("durability", ("os", "memory", "fsync"))
+@pytest.mark.parametrize("durability", ("memory", "fsync"))
 def test_stopped_cleanly(tmp_path: Path, durability: str) -> None:
     """SIGTERM in full traffic: the broker ends with exit code 0 and nothing is lost.
 

@@ -12,7 +12,7 @@ from tests.fuzz.sockets import ENV, LISTEN, Campaign, Failed, campaign
 from tests.support.streams import connect_tcp
 from tests.support.wire import connect_packet
 
-ATTACKS = 1500
+ATTACKS = 500
 
 
 @pytest.mark.timeout(300)

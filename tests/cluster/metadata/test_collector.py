@@ -69,7 +69,7 @@ def test_a_tick_forgets_a_bounded_number() -> None:
     assert sum(counts) == 2 * limit + 1
 
 
-@over_seeds(25)
+@over_seeds(10)
 def test_a_deletion_beside_a_value_goes_and_the_value_stays(seed: int) -> None:
     sim = Sim(seed)
     names = sim.cluster(2)

@@ -42,7 +42,7 @@ def settle(sim: Sim, names: list[str], limit: float = 90) -> None:
     check_agreement(sim)
 
 
-@over_seeds(37)
+@over_seeds(15)
 def test_nodes_converge_to_what_no_write_overwrote(seed: int) -> None:
     """Loss, repetition, reordering, splits, cuts of one way, deaths of processes, wrong clocks."""
     network = Network(loss=0.2, duplicate=0.1, longest=0.3)
@@ -77,7 +77,7 @@ def test_nodes_converge_to_what_no_write_overwrote(seed: int) -> None:
     assert live(sim[names[0]]) == history.heads()
 
 
-@over_seeds(25)
+@over_seeds(10)
 def test_what_was_deleted_stays_so_whoever_forgets_dies_or_returns(seed: int) -> None:
     """Power failures, wiped disks, members that were removed and come back with old disks, expiries."""
     options = replace(OPTIONS, dead_node_timeout=sim_timeout(seed))
@@ -135,7 +135,7 @@ def in_nobody(sim: Sim, names: list[str], dot: tuple[int, int]) -> bool:
     )
 
 
-@over_seeds(20)
+@over_seeds(8)
 def test_two_maps_become_one_when_nodes_with_data_join(seed: int) -> None:
     sim = Sim(seed, network=Network(longest=0.05))
     sides = [["a0", "a1"], ["b0", "b1"]]
@@ -158,7 +158,7 @@ def test_two_maps_become_one_when_nodes_with_data_join(seed: int) -> None:
 def test_many_nodes_converge_as_well(seed: int) -> None:
     options = replace(OPTIONS, sync_interval=0.5)
     sim = Sim(seed, options, Network(loss=0.05, longest=0.1))
-    names = sim.ready(30)
+    names = sim.ready(16)
     history = History()
     for _ in range(60):
         history.random_write(sim, names, keys=20)

@@ -30,7 +30,7 @@ def knows_all(sim: Sim, names: list[str]) -> bool:
     )
 
 
-@over_seeds(20)
+@over_seeds(8)
 def test_a_cluster_is_upgraded_node_by_node_over_a_version_that_talks_to_both(seed: int) -> None:
     sim = Sim(seed)
     names = sim.cluster(sim.random.randint(2, 5))
@@ -41,7 +41,7 @@ def test_a_cluster_is_upgraded_node_by_node_over_a_version_that_talks_to_both(se
     assert not any(sim.nodes[name].of(Refused) for name in names)
 
 
-@over_seeds(20)
+@over_seeds(8)
 def test_who_cannot_be_talked_with_is_down_and_told_of_once_in_each_of_its_lives(seed: int) -> None:
     sim = Sim(seed)
     names = sim.cluster(sim.random.randint(2, 5))

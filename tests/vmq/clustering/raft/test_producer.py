@@ -99,7 +99,7 @@ def road() -> Road:
 
 
 def test_every_message_is_there_once_in_order() -> None:
-    for seed in each_seed(60):
+    for seed in each_seed(20):
         with seed:
             road = Road(seed.number)
             road.loss = (0.0, 0.1, 0.4)[seed.number % 3]
@@ -279,7 +279,7 @@ def copied(sent: Sequence[Sent]) -> list[tuple[Mark, list[bytes]]]:
 def test_what_is_kept_is_acknowledged_and_in_the_log_once_whoever_dies() -> None:
     """Leaders come, go and forget; the node is killed, and nobody publishes again."""
     kept = 0
-    for seed in each_seed(60):
+    for seed in each_seed(20):
         with seed:
             road = Road(seed.number)
             road.loss = (0.0, 0.1, 0.3)[seed.number % 3]

@@ -152,4 +152,4 @@ class Walk(RuleBasedStateMachine):
 
 
 TestWalk = Walk.TestCase
-TestWalk.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+TestWalk.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
