@@ -1,7 +1,5 @@
 """Durable sessions in slots: processes that are killed, wiped and stopped under strict clients."""
 
-from random import Random
-
 import pytest
 
 from tests.cluster_processes.cluster import LinkedCluster, say
@@ -12,7 +10,7 @@ from tests.cluster_processes.slots import ENV, WITHIN, Ward
 def test_whoever_dies_nobody_notices() -> None:
     """Each node once: one for ever lost with its disk, one killed, one stopped in order."""
     with LinkedCluster("abc", ENV) as cluster:
-        ward = Ward(cluster, "abc", Random(1))
+        ward = Ward(cluster, "abc")
         try:
             for name, fault in zip("abc", ("wipe", "kill", "stop"), strict=True):
                 took = ward.fail(name, fault)
