@@ -115,6 +115,12 @@ class JobCluster:
         self.cluster.start(*names)
         self.meet()
 
+    def make_whole(self) -> None:
+        """Those that a test has killed run again."""
+        dead = [name for name, node in self.cluster.nodes.items() if not node.is_running]
+        if dead:
+            self.restart(*dead)
+
     def cut(self, *side: str) -> None:
         """Parts some nodes from the rest."""
         rest = [name for name in self.clients if name not in side]

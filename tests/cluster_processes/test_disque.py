@@ -29,9 +29,7 @@ def cluster() -> Iterator[JobCluster]:
 @pytest.fixture
 def seven(cluster: JobCluster) -> JobCluster:
     """All of them; those that a test killed run again."""
-    dead = [name for name in SEVEN if not cluster.cluster[name].is_running]
-    if dead:
-        cluster.restart(*dead)
+    cluster.make_whole()
     return cluster
 
 
@@ -145,6 +143,24 @@ def test_of_four_holders_one_queues_it_when_the_fifth_is_killed(seven: JobCluste
     found = states(seven, job_id)
     assert sorted(found.values()) == ["active"] * 3 + ["queued"]
     assert counters(seven["b"], "election")[0] == job_id
+
+
+def test_a_job_with_five_copies_outlives_four_of_its_hosts_and_their_disks(
+    seven: JobCluster,
+) -> None:
+    job_id = seven["a"].add("outlives", "body", *FIVE, "RETRY", 3)
+    holders = seven.holders(job_id)
+    assert len(holders) >= 5
+    assert seven["a"].state(job_id) == "queued"
+    once = seven["a"].add("once", "x", "RETRY", 0)
+    last = next(each for each in holders if each != "a")
+    seven.kill(*[each for each in holders if each != last], wipe=True)
+    elsewhere = next((each for each in seven.clients if each not in holders), last)
+    assert seven[elsewhere].get("outlives") == (job_id, b"body")
+    assert seven[elsewhere].none("once"), f"{once!r} was on one host, which is gone"
+    assert seven[elsewhere]("ACKJOB", job_id) == 1
+    for client in seven.clients.values():
+        assert client.none("outlives")
 
 
 def test_of_two_sides_that_queued_it_the_later_one_goes_on(seven: JobCluster) -> None:

@@ -22,7 +22,6 @@ from tests.cluster_processes.cluster import TIMEOUT, Node
 from tests.cluster_processes.jobs import JobCluster, Jobs, job_cluster
 from tests.support.until import reach
 
-SEVEN = ("a", "b", "c", "d", "e", "f", "g")
 #: Seconds after which jobs are given again while nodes die.
 RETRY = 3
 
@@ -31,26 +30,20 @@ def all_gone(jobs: JobCluster) -> bool:
     return not any(each.registered() for each in jobs.clients.values())
 
 
-def test_a_job_with_five_copies_outlives_four_of_its_hosts_and_their_disks() -> None:
-    with job_cluster(*SEVEN) as jobs:
-        job_id = jobs["a"].add("q", "body", "REPLICATE", 5, "RETRY", 3)
-        holders = jobs.holders(job_id)
-        assert len(holders) == 5
-        assert jobs["a"].state(job_id) == "queued"
-        once = jobs["a"].add("once", "x", "RETRY", 0)
-        jobs.kill(*[each for each in holders if each != holders[-1]], wipe=True)
-        elsewhere = next(each for each in jobs.clients if each not in holders)
-        assert jobs[elsewhere].get("q") == (job_id, b"body")
-        assert jobs[elsewhere].none("once"), f"{once!r} was on one host, which is gone"
-        assert jobs[elsewhere]("ACKJOB", job_id) == 1
-        for client in jobs.clients.values():
-            assert client.none("q")
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[JobCluster]:
+    with job_cluster("a", "b", "c") as found:
+        yield found
 
 
 @pytest.fixture
-def three() -> Iterator[JobCluster]:
-    with job_cluster("a", "b", "c") as found:
-        yield found
+def three(nodes: JobCluster) -> JobCluster:
+    """All of them run, and none has a job."""
+    nodes.make_whole()
+    for client in nodes.clients.values():
+        client("DEBUG", "FLUSHALL")
+    reach(lambda: all_gone(nodes))
+    return nodes
 
 
 def test_a_job_whose_worker_is_gone_with_its_node_is_given_again(three: JobCluster) -> None:
@@ -100,18 +93,6 @@ def test_another_node_gets_the_copy_where_one_does_not_answer() -> None:
         for job_id in ids:
             assert {each for each in "abc" if jobs[each].state(job_id)} == {"a", "b", "c"}
         jobs.cluster["d"].signal(signal.SIGCONT)
-
-
-def test_an_acknowledgement_at_a_node_without_the_job_while_its_hosts_are_down() -> None:
-    with job_cluster("a", "b", "c", "d") as jobs:
-        for dead in (1, 2):  # one of them, then both
-            job_id = jobs["a"].add("q", "x", "REPLICATE", 2, "RETRY", 1)
-            holders = jobs.holders(job_id)
-            other = next(each for each in jobs.clients if each not in holders)
-            jobs.kill(*holders[:dead])
-            assert jobs[other]("ACKJOB", job_id) == 0
-            jobs.restart(*holders[:dead])
-            reach(lambda: all_gone(jobs), "the job is done, and collected everywhere")
 
 
 def test_both_sides_of_a_split_work_and_a_heal_leaves_each_job_once(three: JobCluster) -> None:
