@@ -259,7 +259,7 @@ def test_kills_and_lost_disks_and_all_that_was_added_is_done(three: JobCluster) 
     consumers = [Consumer(living, 100 + number) for number in range(3)]
     with at_work(*producers, *consumers):
         draw = random.Random(7)
-        for number in range(int(os.environ.get("VMQ_TEST_KILLS", "4"))):
+        for number in range(int(os.environ.get("VMQ_TEST_KILLS", "3"))):
             victim = draw.choice(sorted(three.clients))
             before = sum(len(each.added) for each in producers)
             living.troubles += 1
@@ -335,7 +335,7 @@ def kill_and_ask_for_keys(jobs: JobCluster, producers: Sequence[KeyedProducer]) 
     for producer in producers:
         producer.pause = 0.05
     draw = random.Random(7)
-    for number in range(int(os.environ.get("VMQ_TEST_KILLS", "4"))):
+    for number in range(int(os.environ.get("VMQ_TEST_KILLS", "3"))):
         victim = draw.choice(sorted(jobs.clients))
         before = sum(len(each.added) for each in producers)
         jobs.kill(victim, wipe=number % 3 == 2)
