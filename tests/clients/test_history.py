@@ -82,7 +82,7 @@ def test_a_broker_that_is_killed_skips_nothing(
     tmp_path: Path, programs: Callable[[str], Program], kind: str
 ) -> None:
     """A cursor goes on at what was acknowledged, or before that; and the rows are in order."""
-    many = 4000
+    many = 2000
     topic = f"history/{unique()}"
     cursor = f"$replay/@board;from=earliest;prefetch=100/{topic}", 1
     with start(tmp_path) as broker:
