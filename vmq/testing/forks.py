@@ -26,7 +26,10 @@ from types import SimpleNamespace
 from typing import IO, Any, Final
 
 #: What a broker imports in any case, and what one with streams or in a cluster does: memory that others have not.
-_ALWAYS: Final = ("vmq.cli.main", "vmq.cli.start.running", "vmq.http.app")
+_ALWAYS: Final = (
+    *("vmq.cli.main", "vmq.cli.start.start", "vmq.cli.start.running", "vmq.startup.preflight"),
+    *("vmq.broker", "vmq.http.app", "uvloop"),
+)
 _MORE: Final = (
     *("vmq.clustering.node.node", "vmq.streams.flight.service", "vmq.streams.serving.process"),
     *("vmq.streams.flight.front", "vmq.cli.start.worker", "vmq.workers.supervisor"),

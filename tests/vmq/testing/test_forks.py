@@ -43,6 +43,14 @@ def test_its_environment_is_the_one_that_was_given(tmp_path: Path) -> None:
     assert b"queue.drop" in err
 
 
+def test_what_a_broker_loads_in_any_case_is_loaded_before() -> None:
+    with BrokerProcess.start() as broker:
+        process = psutil.Process(broker.pid)
+        maps = [each.memory_maps() for each in (process, process.parents()[0])]
+    its, before = ({one.path for one in each if one.path.endswith(".so")} for each in maps)
+    assert its <= before
+
+
 def test_a_variable_of_the_interpreter_takes_one_of_its_own() -> None:
     assert fork(["--version"], environment(PYTHONHASHSEED="7")) is None
 
