@@ -40,19 +40,6 @@ def test_a_folder_that_is_there_is_left_alone(
     assert "is there already" in capsys.readouterr().err
 
 
-def test_without_java_it_runs_and_says_why_there_is_no_spark(tmp_path: Path) -> None:
-    """Its buttons pressed, its sums checked."""
-    with Program("demo", "--self-test", "--devices", "40", env=without_java(tmp_path)) as demo:
-        done = demo.finish(timeout=100)
-    assert done.code == 0, (done.out, done.err)
-    out = done.out.decode()
-    assert "no Spark: Spark needs Java" in out
-    assert "self-test: data is killed" in out
-    found = re.search(r"sent (\d+), received (\d+), lost 0, repeated 0;.*killed 1 times", out)
-    assert found is not None, out
-    assert found[1] == found[2]
-
-
 @pytest.mark.timeout(300)
 def test_several_nodes_are_killed_one_after_the_other(tmp_path: Path) -> None:
     arguments = ("demo", "--self-test", "--nodes", "2", "--devices", "40")
@@ -60,8 +47,9 @@ def test_several_nodes_are_killed_one_after_the_other(tmp_path: Path) -> None:
         done = demo.finish(timeout=280)
     assert done.code == 0, (done.out, done.err)
     assert b"self-test: nothing is lost\n" in done.out
-    assert b"lost 0" in done.out
-    assert b"broker killed 2 times" in done.out
+    found = re.search(rb"sent (\d+), received (\d+), lost 0.*killed 2 times", done.out)
+    assert found is not None, done.out
+    assert found[1] == found[2]
 
 
 def test_buttons_are_for_the_page_alone_and_ctrl_c_ends_it(tmp_path: Path) -> None:
@@ -69,6 +57,7 @@ def test_buttons_are_for_the_page_alone_and_ctrl_c_ends_it(tmp_path: Path) -> No
     arguments = ("demo", "--no-browser", "--devices", "40", "--keep", str(keep))
     with Program(*arguments, env=without_java(tmp_path)) as demo:
         url = demo.wait_out("^vmq demo: (.*)$").split()[-1]
+        demo.wait_out("^no Spark: Spark needs Java")
 
         def ask(method: str, path: str, headers: dict[str, str]) -> tuple[int, bytes]:
             connection = HTTPConnection(urlsplit(url).netloc, timeout=60)
