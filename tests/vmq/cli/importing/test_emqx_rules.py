@@ -135,9 +135,14 @@ def _matches(topic: list[str], wanted: list[str]) -> bool:
     return len(topic) == len(wanted)
 
 
-@pytest.mark.parametrize("seed", range(300))
-def test_what_is_written_never_allows_what_emqx_does_not(seed: int) -> None:
-    chosen = random.Random(seed)
+def test_what_is_written_never_allows_what_emqx_does_not() -> None:
+    chosen = random.Random(1)
+    for _ in range(200):
+        check(chosen)
+
+
+def check(chosen: random.Random) -> None:
+    """Some rules, asked of both."""
     topics = [*(f'"{each}"' for each in _FILTERS), '{eq, "#"}', '{eq, "a/#"}', '{eq, "+/b"}']
     rules = [
         (

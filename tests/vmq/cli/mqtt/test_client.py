@@ -1,12 +1,13 @@
 """`vmq pub` and `vmq sub` against a broker that misbehaves, vanishes or comes back: packet by packet."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from tests.support import wire as mqtt
 from tests.vmq.cli.fake_broker import FakeBroker
-from tests.vmq.cli.program import Program
+from tests.vmq.cli.program import Program, here
 
 DURABLE = ["-t", "t", "-q", "2", "-c", "-i", "me"]
 
@@ -40,11 +41,12 @@ def pub(broker: FakeBroker, *arguments: str) -> Program:
     ],
 )
 def test_a_refusal_is_told_with_its_code(broker: FakeBroker, code: int, reason: str) -> None:
-    with pub(broker, "-m", "x") as program:
-        broker.accept_client(code)
-        done = program.finish()
-    assert done.code == 1
     url = f"mqtt://127.0.0.1:{broker.port}"
+    with ThreadPoolExecutor(1) as pool:
+        serving = pool.submit(broker.accept_client, code)
+        done = here("pub", "-L", url, "-t", "t", "-m", "x")
+        serving.result()
+    assert done.code == 1
     assert done.err == f"vmq: error: refused by {url}: {reason} (CONNACK code {code})\n"
 
 

@@ -39,6 +39,7 @@ from vmq.cli.mqtt.target import BrokerTarget, parse_url
         ("ws://[::1]:8083/a/b?c", BrokerTarget("ws", "::1", 8083, "/a/b?c"), ""),
         ("mqtts://broker/a/b", BrokerTarget("mqtts", "broker", 8883), "a/b"),
         ("tls://broker:1", BrokerTarget("mqtts", "broker", 1), ""),
+        ("ssl://broker:1", BrokerTarget("mqtts", "broker", 1), ""),
         ("wss://broker/x", BrokerTarget("wss", "broker", 443, "/x"), ""),
         ("unix:///run/vmq.sock", BrokerTarget("unix", "", 0, "/run/vmq.sock"), ""),
     ],
