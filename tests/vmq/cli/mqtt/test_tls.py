@@ -68,7 +68,7 @@ def pub(url: str, *words: str) -> Finished:
     return here("pub", "-L", url, "-t", "t", "-m", "x", "-q", "1", *words)
 
 
-@pytest.mark.parametrize(("number", "scheme"), [(1, "mqtts"), (1, "tls"), (1, "ssl"), (2, "wss")])
+@pytest.mark.parametrize(("number", "scheme"), [(1, "mqtts"), (2, "wss")])
 def test_messages_go_both_ways_with_client_certificates(
     stage: Stage, number: int, scheme: str
 ) -> None:
