@@ -81,7 +81,7 @@ def _reasons(queue: Queue, length: int) -> str:
     if queue.output.blocked:
         found.append("its socket is full")
     if not queue.window_open():
-        inflight = len(queue.inflight)
+        inflight = queue.inflight.messages()
         found.append(f"{inflight} await its acknowledgement (queue.max_inflight_messages)")
     elif not queue.has_place(length):
         found.append(

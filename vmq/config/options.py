@@ -290,7 +290,7 @@ class QueueOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         Meta(
             ge=0,
             le=65_535,
-            description="QoS 1 and 2 messages that may await a client's acknowledgement; 0 = no limit.",
+            description="QoS 1 and 2 messages, not jobs, that may await a client's acknowledgement; 0 = no limit.",
             extra=_LIVE,
         ),
     ] = 20
@@ -298,7 +298,7 @@ class QueueOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         int,
         Meta(
             ge=-1,
-            description="Bytes that these may have together; one message always goes; -1 = no limit.",
+            description="Bytes of these together, and of replays; one message always goes; -1 = no limit.",
             extra=_LIVE,
         ),
     ] = 1_048_576

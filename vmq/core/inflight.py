@@ -47,8 +47,9 @@ class Sender:
         self.output: Output = core.outbox.nowhere
         #: What is sent and not acknowledged.
         self.inflight = InflightWindow()
-        #: Bytes of these messages together.
+        #: Bytes of the messages among these together, and of what is no session state: each has limits of its own.
         self.inflight_bytes: i64 = 0
+        self.transient_bytes: i64 = 0
         #: The place of the next delivery that is sent; see `Store.put_inflight`.
         self.next_order: int = 1
         #: The place of the next delivery that waits; see `Store.put_waiting`.
@@ -64,9 +65,10 @@ class Sender:
         self.has_readers = False
 
     def window_open(self) -> bool:
+        """Whether one more message may be in flight: what is no session state takes packet ids only."""
         limit: i64 = self.options.max_inflight_messages
-        count: i64 = self.inflight.total()
-        return count < limit if limit else count < LAST_ID
+        inflight = self.inflight
+        return inflight.total() < LAST_ID and (limit == 0 or inflight.messages() < limit)
 
     def has_place(self, length: i64) -> bool:
         """Whether the window has a place for a message of so many bytes; an empty one has it for any."""
@@ -75,7 +77,7 @@ class Sender:
         limit: i64 = self.options.max_inflight_bytes
         if limit < 0 or self.inflight_bytes + length <= limit:
             return True
-        return self.inflight.total() == 0
+        return self.inflight.messages() == 0
 
     def puts_off(self, delivery: Delivery) -> bool:
         """Whether a delivery to a client that is there may be sent before it has an entry, and get none if it is done.
@@ -88,12 +90,8 @@ class Sender:
     def count_inflight(self) -> None:
         """Others have changed what is in flight."""
         self.inflight_bytes = 0
-        for run in self.inflight.all_runs():
-            self.inflight_bytes += run.size()
         for delivery in self.inflight.values():
-            if isinstance(delivery, Transient):
-                self.inflight_bytes += delivery.length()
-            elif not delivery.released:
+            if not (delivery.released or isinstance(delivery, Transient)):
                 self.inflight_bytes += delivery.message.length()
 
     def came_before(self, packet_id: int, message: Message, is_again: bool) -> bool:
@@ -209,8 +207,14 @@ class Sender:
     def enter_window(self, delivery: Transient) -> None:
         """It goes out, by whoever calls: it has a packet id from now on."""
         self.inflight.send(delivery)
-        self.inflight_bytes += delivery.length()
+        self.inflight.transients += 1
+        self.transient_bytes += delivery.length()
         self.core.counters.mqtt_publish_sent += 1
+
+    def leave_window(self, delivery: Transient) -> None:
+        """It is in flight no more."""
+        self.inflight.transients -= 1
+        self.transient_bytes -= delivery.length()
 
     def least_id(self) -> int:
         """The least packet id of what is no session state."""
@@ -227,7 +231,7 @@ class Sender:
     def send_run(self, run: PacketRun) -> None:
         """It goes out, by whoever calls, under packet ids that are free."""
         self.inflight.send_run(run)
-        self.inflight_bytes += run.size()
+        self.transient_bytes += run.size()
         self.core.counters.mqtt_publish_sent += int(run.left)
 
     def take_back_run(self, run: PacketRun) -> None:
@@ -235,13 +239,13 @@ class Sender:
         runs = self.inflight.runs
         assert runs is not None
         runs.remove(run)
-        self.inflight_bytes -= run.size()
+        self.transient_bytes -= run.size()
 
     def take_back(self, delivery: Transient) -> None:
         """It is in flight no more, and was not acknowledged."""
         if self.inflight.get(delivery.packet_id) is delivery:
             self.inflight.remove(delivery)
-            self.inflight_bytes -= delivery.length()
+            self.leave_window(delivery)
 
     def send_again(self, delivery: Delivery) -> None:
         """Repeats what is unacknowledged: PUBREL, or PUBLISH with DUP [MQTT-4.4.0-1].
@@ -326,9 +330,9 @@ class Sender:
         count = runs.acknowledged(data, index)
         if count:
             first = runs.line[0]
-            self.inflight_bytes -= first.size()
+            self.transient_bytes -= first.size()
             runs.advance(count)
-            self.inflight_bytes += first.size()
+            self.transient_bytes += first.size()
         return count
 
     def answer(self, kind: int, run: bytes) -> None:
@@ -370,7 +374,7 @@ class Sender:
     def forget(self, delivery: Delivery) -> None:
         """A delivery is in flight no more; it has left `inflight`."""
         if isinstance(delivery, Transient):
-            self.inflight_bytes -= delivery.length()
+            self.leave_window(delivery)
             if not delivery.settle():
                 self.core.jobs.on_acknowledged(self, delivery.token)
             return

@@ -124,8 +124,9 @@ class InflightWindow:
 
     def __init__(self) -> None:
         self.slots: list[Delivery | None] = NO_SLOTS
-        #: How many are in the slots.
+        #: How many are in the slots, and how many of these are no session state.
         self.count: i64 = 0
+        self.transients: i64 = 0
         #: Those of whoever was never sent any are None: windows are many.
         self.runs: PacketRuns | None = None
         #: The packet id that was given last, 0 at first.
@@ -140,6 +141,10 @@ class InflightWindow:
         """How many there are, those of runs too."""
         runs = self.runs
         return self.count if runs is None else self.count + runs.count
+
+    def messages(self) -> i64:
+        """How many of them are session state."""
+        return self.count - self.transients
 
     def __contains__(self, packet_id: int) -> bool:
         return self.get(packet_id) is not None
@@ -236,6 +241,7 @@ class InflightWindow:
         """Takes all of them out, runs too."""
         self.slots = NO_SLOTS
         self.count = 0
+        self.transients = 0
         self.runs = None
 
     # Runs
@@ -278,6 +284,7 @@ class InflightWindow:
             return None
         runs.remove(run)
         deliveries = run.numbered(run.single())
+        self.transients += len(deliveries)
         for each in deliveries:
             turn = each.turn
             self.put(each)

@@ -5,6 +5,7 @@ import pytest
 from tests.support import wire as mqtt
 from tests.vmq.support import House, publish_numbers, read_on, subscribed, take_numbers
 from vmq.core.waiting import PENDING_BYTES
+from vmq.mqtt.message import Message, Transient
 
 MIB = 1 << 20
 
@@ -41,6 +42,26 @@ def test_a_small_message_does_not_pass_a_large_one_that_waits(house: House) -> N
     assert client.queue.waiting() == 2
     client.send(mqtt.puback_packet(first.packet_id))
     assert take_numbers(client) == [1, 2]
+
+
+def test_what_is_no_session_state_takes_no_room_from_messages(house: House) -> None:
+    """Nor messages from that: their bytes are counted apart."""
+    house.options.max_inflight_messages = 2
+    client = subscribed(house)
+    queue = client.queue
+    held = [Transient(Message(b"j", bytes(MIB), 1, False), b"") for _ in range(3)]
+    for each in held:
+        queue.send_transient(each)
+    publish_numbers(house, 0, 1, 2)
+    *_, first, second = client.take()
+    assert (first.payload, second.payload) == (b"0", b"1")
+    assert (queue.waiting(), queue.inflight_bytes) == (1, 4)
+    client.send(mqtt.puback_packet(held[0].packet_id))
+    client.expect()
+    queue.take_back(held[1])
+    assert (queue.transient_bytes, queue.inflight.messages()) == (MIB + 1, 2)
+    client.send(mqtt.puback_packet(first.packet_id))
+    assert take_numbers(client) == [2]
 
 
 def test_a_released_message_takes_no_room_in_the_window(house: House) -> None:

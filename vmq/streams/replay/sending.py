@@ -305,15 +305,11 @@ class ReplaySender:
     def has_place(self, length: i64) -> bool:
         """Whether one more message may be unacknowledged."""
         count = self.waiting
-        if count == 0:
-            return True
         queue = self.queue
+        if count >= self.prefetch or queue.inflight.total() >= self.most:
+            return False
         limit: i64 = queue.options.max_inflight_bytes
-        return (
-            count < self.prefetch
-            and queue.inflight.total() < self.most
-            and (limit < 0 or queue.inflight_bytes + length <= limit)
-        )
+        return count == 0 or limit < 0 or queue.transient_bytes + length <= limit
 
     def step(self, until: float) -> bool:
         """Sends for a while; True if more could go out now."""
@@ -369,7 +365,7 @@ class ReplaySender:
         room = _STEP_BYTES
         limit: int = queue.options.max_inflight_bytes
         if limit >= 0:
-            room = min(room, limit - int(queue.inflight_bytes))
+            room = min(room, limit - int(queue.transient_bytes))
         most: int = min(self.prefetch - self.waiting, self.most - queue.inflight.total())
         most = min(most, frames.count - first, LAST_ID + 1 - frames.packet_id(first))
         count = bisect_right(ends, begin + room, first + 1, frames.count + 1) - 1 - first

@@ -16,6 +16,7 @@ from tests.vmq.jobs.serving import client_of, config_of, machine
 from tests.vmq.sockets import Peer, peer_of
 from vmq.broker import Broker
 from vmq.config.jobs import JobOptions
+from vmq.config.options import QueueOptions
 from vmq.config.values import Endpoint
 from vmq.jobs.queue import ACTIVE
 
@@ -314,3 +315,15 @@ async def test_workers_of_every_kind_share_a_queue(broker: Broker, redis: Any) -
     client.disconnect()
     client.loop_stop()
     assert set(done.values()) == {1}
+
+
+async def test_a_worker_gets_messages_whatever_it_works_at(broker: Broker, peer: Peer) -> None:
+    await working(peer, "$jobs/q;prefetch=1000", "t")
+    count = 2 * QueueOptions().max_inflight_messages
+    for _ in range(count):
+        await broker.jobs.add("q", b"x")
+    for _ in range(count):
+        await job_of(peer)
+    peer.send(mqtt.publish_packet("t", b"m", qos=1, packet_id=1))
+    found = [await peer.packet() for _ in range(2)]
+    assert {each.type for each in found} == {mqtt.PUBACK, mqtt.PUBLISH}

@@ -11,7 +11,9 @@ from tests.support.wire import puback_packet
 from tests.vmq.sockets import peer_of
 from tests.vmq.streams.replay.test_packets import broker_with
 from tests.vmq.streams.replay.test_port import readers, reading, row_of
-from vmq.streams.replay.sending import Progress, SentRow, SentRun
+from tests.vmq.support import House, subscribed
+from vmq.core.inflight import MOST_TRANSIENT
+from vmq.streams.replay.sending import Progress, ReplaySender, SentRow, SentRun
 
 # Each is the distance to the next offset, and whether it was a row that went out (else what was left out).
 STEPS = st.lists(st.tuples(st.integers(1, 5), st.booleans()), max_size=40)
@@ -71,3 +73,16 @@ async def test_a_run_that_is_acknowledged_whole_is_passed(tmp_path: Path) -> Non
             assert replay.sender.positions() == {0: done}
             assert progress.done == done
         assert done == many
+
+
+def test_messages_may_have_all_packet_ids(house: House) -> None:
+    """A replay that has none of its own under way waits for one."""
+    house.options.max_inflight_messages = 0
+    client = subscribed(house)
+    sender = ReplaySender(house.core, client.queue, 1, 1, 10)
+    assert sender.has_place(0)
+    for _ in range(MOST_TRANSIENT):
+        house.publish("t", b"", 1)
+    assert not sender.has_place(0)
+    client.send(puback_packet(1))
+    assert sender.has_place(0)
