@@ -78,6 +78,8 @@ class JobSegments:
                 self.all[number] = JobSegment(number, path, path.stat().st_size)
         drop_indexes(folder, self.all)
         self.last: JobSegment | None = None
+        #: Behind what counts of the last one there may be the beginning of more, which could not be cut off.
+        self.is_torn = False
         #: Called when so many bytes more were written.
         self.on_step: Callable[[], None] = lambda: None
         self._stepped = 0
@@ -91,6 +93,7 @@ class JobSegments:
         Raises:
             OSError: the disk.
         """
+        self.mend()
         names = (name.partition(".")[0] for name in self.damaged())
         kept = (int(name) for name in names if name.isdigit())
         number = max([0, *self.all, *kept]) + 1
@@ -118,10 +121,12 @@ class JobSegments:
         """
         last = self.last
         assert last is not None
+        self.mend()
         try:
             total = write_all(last.fd, pieces)
         except OSError:
-            os.ftruncate(last.fd, last.size)
+            self.is_torn = True
+            self.mend()
             raise
         last.frames.append(last.size)
         last.size += total
@@ -129,6 +134,16 @@ class JobSegments:
         if self._stepped >= STEP:
             self._stepped = 0
             self.on_step()
+
+    def mend(self) -> None:
+        """Cuts off the beginning of what could not be written: a start passes over what stands behind it.
+
+        Raises:
+            OSError: the disk.
+        """
+        if self.is_torn and self.last is not None:
+            os.ftruncate(self.last.fd, self.last.size)
+            self.is_torn = False
 
     def read(self, number: int, offset: int, size: int) -> bytes:
         """Bytes of a body in a segment.

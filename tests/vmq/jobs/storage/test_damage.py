@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from tests.vmq.jobs.storage.test_restoring import Node
 from vmq.jobs.queue import Job
+from vmq.jobs.storage import segments
 from vmq.jobs.storage.frames import HEAD, HEAD_SIZE, frame, job_header
 from vmq.jobs.storage.journal import movable
 from vmq.jobs.storage.segments import HEADER
@@ -186,3 +187,36 @@ def test_whatever_bits_flip_the_other_frames_are_there(
     assert ids(whole) <= set(node.machine.jobs) <= ids(jobs)
     for each in whole:
         assert node.body(node.machine.jobs[each.id]) == b"%03d" % jobs.index(each) * 50
+
+
+def test_what_was_torn_and_could_not_be_cut_off_is_before_anything_else_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node, jobs = Node(tmp_path), []
+    whole = segments.write_all
+
+    def tears(fd: int, pieces: list[bytes]) -> int:
+        whole(fd, [pieces[0][:-1]])
+        raise OSError("no space")
+
+    def cannot_cut(fd: int, size: int) -> None:
+        raise OSError("not today")
+
+    jobs.append(node.add(b"before"))
+    node.journal.commit()
+    jobs.append(node.add(b"behind"))
+    with monkeypatch.context() as broken:
+        broken.setattr(segments.os, "ftruncate", cannot_cut)
+        with monkeypatch.context() as full:
+            full.setattr(segments, "write_all", tears)
+            with pytest.raises(OSError, match="not today"):
+                node.journal.commit()
+        node.journal.segment_size = 0
+        for size in (0, 1 << 20):  # nor does another segment begin
+            node.journal.segment_size = size
+            with pytest.raises(OSError, match="not today"):
+                node.journal.commit()
+    node.journal.commit()
+    node = node.again()
+    assert not node.damaged
+    assert set(node.machine.jobs) == ids(jobs)
