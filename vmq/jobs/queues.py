@@ -15,8 +15,11 @@ JOB_BYTES: Final = 480
 QUEUE_BYTES: Final = 700
 #: Seconds after which a queue without jobs and waiters is forgotten.
 QUEUE_IDLE: Final = 300.0
-#: Queues that one call looks at, whether they are idle.
+#: The same where there is no room for others: whoever was given it in this moment may still use it.
+QUEUE_UNUSED: Final = 1.0
+#: Queues that one call looks at, whether they are idle; where a new one has no room.
 MOST_SWEPT: Final = 10_000
+FEW_SWEPT: Final = 1000
 #: How long an unreleased packet id of QoS 2 keeps a second job out: as long as dead letters are kept.
 RECEIVED_WINDOW: Final = 14 * 86_400
 
@@ -91,12 +94,15 @@ class JobQueues:
         found = self.queues.get(name)
         if found is None:
             if len(self.queues) >= self.max_queues:
+                self.drop_idle(now, QUEUE_UNUSED, FEW_SWEPT)
+            if len(self.queues) >= self.max_queues:
                 self.counts.refused += 1
                 raise JobRefusedError("OOM there are too many queues (limits.max_job_queues)")
             if self.memory >= self.full_memory:
                 self.counts.refused += 1
                 raise JobRefusedError("OOM command not allowed: jobs have all of their memory")
             found = self.make_queue(name, now)
+        found.used = now
         return found
 
     def make_queue(self, name: bytes, now: float) -> JobQueue:
@@ -117,13 +123,13 @@ class JobQueues:
                     break
         return found
 
-    def drop_idle(self, now: float) -> bool:
-        """Forgets queues that nobody uses, looking at some; returns whether others are left to be looked at."""
+    def drop_idle(self, now: float, idle: float = QUEUE_IDLE, most: int = MOST_SWEPT) -> bool:
+        """Forgets queues that nobody used for so many seconds, looking at some; whether others are left."""
         if not self.unswept:
             self.unswept = list(self.queues.values())
-        for _ in range(min(MOST_SWEPT, len(self.unswept))):
+        for _ in range(min(most, len(self.unswept))):
             queue = self.unswept.pop()
-            if not queue.jobs and queue.waiters is None and now - queue.used > QUEUE_IDLE:
+            if not queue.jobs and queue.waiters is None and now - queue.used > idle:
                 if not queue.paused_in and not queue.paused_out:
                     del self.queues[queue.name]
                     self.memory -= QUEUE_BYTES + len(queue.name)
