@@ -311,7 +311,7 @@ class JobMachine(JobStock):
         if job.queue.is_dead:
             self.revive(job, now)
             return True
-        if job.state != ACTIVE or job.queue.paused_in:
+        if job.state != ACTIVE or job.queue.paused_in or was_given(job):
             return False
         if job.is_delayed:
             job.is_delayed = False
@@ -327,6 +327,14 @@ class JobMachine(JobStock):
         job.deliveries -= 1
         self.come_back(job, now)
         if job.serial:
+            self.log.note(record.GIVEN_BACK, job)
+
+    def put_back(self, job: Job, now: float) -> None:
+        """A job that was set aside for another node did not go there: it is queued again where it was."""
+        self.put(job, now, True)
+        if job.serial:
+            # There is no record of that alone; these two together say no more.
+            self.log.note(record.TAKEN, job)
             self.log.note(record.GIVEN_BACK, job)
 
     def dequeue(self, job: Job, now: float) -> bool:
@@ -471,9 +479,14 @@ class JobMachine(JobStock):
         if job.queue.is_dead:
             self.counts.dead_dropped += 1
             self.remove(job)
-        elif job.state == ACTIVE and job.retry == 0 and not job.is_delayed:
-            self.counts.unconfirmed += 1  # at most once: a worker had it
+        elif job.state == ACTIVE and was_given(job):
+            self.counts.unconfirmed += 1
             self.remove(job)
         else:
             self.counts.expired += 1
             self.bury(job, "expired", now)
+
+
+def was_given(job: Job) -> bool:
+    """Whether a job of class at most once went to a worker: nobody gets it again."""
+    return job.retry == 0 and job.deliveries > 0 and not job.is_delayed

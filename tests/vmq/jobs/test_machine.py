@@ -32,6 +32,16 @@ def test_at_most_once_is_never_given_again(house: House) -> None:
     assert house.machine.counts.dead == 0
 
 
+def test_at_most_once_is_not_lost_while_nobody_had_it(house: House) -> None:
+    job = house.add(retry=0, ttl=60)
+    assert house.machine.dequeue(job, house.now)
+    house.passes(61)
+    assert (house.machine.counts.unconfirmed, house.machine.counts.dead) == (0, 1)
+    assert house.machine.enqueue(job, house.now)
+    assert taken(house) is job
+    assert not house.machine.enqueue(job, house.now)
+
+
 def test_what_one_deadline_ends_is_not_due_in_the_same_tick() -> None:
     house = House(dead_maxlen=1, dead_ttl=1)
     first = house.add(ttl=1)
@@ -231,6 +241,19 @@ def test_a_queue_that_nobody_uses_is_forgotten_with_its_memory(house: House) -> 
     assert house.machine.memory == 0
 
 
+def test_queues_that_are_empty_make_room_for_others(house: House) -> None:
+    house.machine.max_queues = 3
+    job = house.add()
+    house.machine.pause(house.queue(b"paused"), True, False)
+    house.queue(b"empty")
+    with pytest.raises(JobRefusedError, match="too many queues"):
+        house.queue(b"other")  # who was just given an empty one may add to it
+    house.passes(2)
+    house.queue(b"other")
+    assert list(house.machine.queues) == [b"q", b"paused", b"other"]
+    assert house.machine.jobs == {job.id: job}
+
+
 def test_peeking_is_by_priority_and_age_from_both_ends(house: House) -> None:
     jobs = [house.add(b"%d" % number, priority=number % 2) for number in range(6)]
     back = [taken(house), taken(house)]
@@ -292,7 +315,7 @@ class Model:
     def passes(self, now: float) -> None:
         for job in list(self.jobs):
             if now >= job.expires and job.queue == "q":
-                if job.state == "active" and not job.retry:
+                if job.state == "active" and not job.retry and job.deliveries:
                     self.jobs.remove(job)
                 else:
                     self.die(job, now)
@@ -355,8 +378,10 @@ def test_it_does_what_a_naive_model_does(steps: list[tuple[str, int, int]]) -> N
                 naive.state = "active"
                 naive.due = now + naive.retry if naive.retry else float("inf")
         else:
-            assert house.machine.enqueue(known, now) is (naive.state == "active")
-            naive.state = "queued"
+            is_due = naive.state == "active" and not (naive.deliveries and not naive.retry)
+            assert house.machine.enqueue(known, now) is is_due
+            if is_due:
+                naive.state = "queued"
         queued = [each for each in model.jobs if each.state == "queued" and each.queue == "q"]
         queued.sort(key=lambda each: (-each.priority, each.number))
         assert [jobs.index(each) for each in house.queue().oldest(100)] == [

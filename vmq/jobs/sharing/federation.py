@@ -133,7 +133,7 @@ class Federation:
         for place, job in enumerate(jobs):
             left -= int(job.size)
             if (left < 0 and place) or not self.give(job, waiter.node, now):
-                self.machine.put(job, now, True)
+                self.machine.put_back(job, now)
 
     def give(self, job: Job, node: int, now: float, wake: float = 0.0) -> bool:
         """A job that is queued nowhere goes to another node, which serves it from now on; False: it cannot be read.

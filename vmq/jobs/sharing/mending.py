@@ -217,7 +217,7 @@ class CopyMender:
         was_queued = wake <= 0
         if not self.federation.give(job, targets[0], now, wake):
             if was_queued:
-                self.machine.put(job, now, True)
+                self.machine.put_back(job, now)
             return 0
         if is_repeated(job_id):
             self.under_way[job_id] = None

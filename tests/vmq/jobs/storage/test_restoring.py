@@ -244,6 +244,20 @@ def test_a_key_outlives_restarts_and_its_job(node: Node) -> None:
     assert node.add(key=b"k").id != job.id
 
 
+@pytest.mark.parametrize("retry", [0, 60])
+def test_what_did_not_go_to_another_node_is_queued_after_a_restart(node: Node, retry: int) -> None:
+    job = node.add(retry=retry)
+    node.journal.commit()
+    machine = node.machine
+    assert machine.hand_out(job.queue, 1) == [job]
+    machine.put_back(job, node.now)
+    node.journal.commit()
+    state = seen(machine)
+    node = node.again()
+    assert seen(node.machine) == state
+    assert node.take().id == job.id
+
+
 @pytest.mark.parametrize("is_done", [True, False])
 def test_a_clock_that_was_ahead_makes_no_key_last_longer(node: Node, is_done: bool) -> None:
     node.now += 365 * 86_400
