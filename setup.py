@@ -53,6 +53,7 @@ COMPILED = (
     "vmq/core/stream_feed.py",
     "vmq/core/retained.py",
     "vmq/core/leaving.py",
+    "vmq/core/away.py",
     "vmq/core/registry.py",
     "vmq/protocol/refusals.py",
     "vmq/protocol/changes.py",

@@ -78,7 +78,7 @@ def everything(house: House) -> list[bytes]:
     sent.append(publisher.take_bytes())
     publisher.disconnect()
     house.options.persistent_client_expiration = 60.0
-    house.wall_clock.advance(61)
+    house.pass_time(61)
     house.registry.expire()
     return sent
 

@@ -401,8 +401,12 @@ class House:
 
     def expired_after(self, seconds: float) -> int:
         """How many sessions end when so much time has passed."""
-        self.wall_clock.advance(seconds)
+        self.pass_time(seconds)
         return self.registry.expire()
+
+    def pass_time(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+        self.wall_clock.advance(seconds)
 
     # What the event loop does
 

@@ -6,6 +6,7 @@ from itertools import islice
 
 from vmq_hooks.types import SubscriberId
 
+from vmq.core.away import AwaySessions
 from vmq.core.context import CHANGED, CLAIMED, ENDED, Core
 from vmq.core.leaving import EndingSubscriptions
 from vmq.core.limits import Flapping
@@ -22,13 +23,13 @@ from vmq.mqtt.packets import ProtocolError
 from vmq.mqtt.runs import split_run
 from vmq.mqtt.special import is_served
 from vmq.mqtt.topics import decode_topic_name, split_shared
-from vmq.store.entries import StoredSession, scope_of
+from vmq.store.entries import StoredSession
 from vmq.store.store import StoreError
 
 log = logging.getLogger("vmq.registry")
 
 
-class Registry:
+class Registry(AwaySessions):
     """All subscribers, subscriptions and retained messages of one mountpoint."""
 
     def __init__(
@@ -39,11 +40,8 @@ class Registry:
         mountpoint: str = "",
     ) -> None:
         """`wake` is handed to the queues; `purge` is told of ended durable sessions."""
-        self.mountpoint = mountpoint
-        #: Stands in front of client ids and topics in the store.
-        self.scope = scope_of(mountpoint)
+        super().__init__(core, mountpoint)
         self.raw_scope = self.scope.encode()
-        self.core = core
         self.wake = wake
         self.purge = purge
         self.trie = Trie()
@@ -55,10 +53,6 @@ class Registry:
         self.flapping = Flapping(
             options.flapping_limit, options.flapping_window, options.flapping_ban
         )
-        self.subscribers: dict[str, Subscriber] = {}
-        #: Durable sessions without a connection, the one that left first in front:
-        #: client id -> milliseconds of wall clock time.
-        self.offline: dict[str, int] = {}
 
     def named(self, client_id: str) -> tuple[str, tuple[str, ...]]:
         """How the log names a client: a template, and its values. The default mountpoint goes without saying."""
@@ -152,12 +146,8 @@ class Registry:
         shared = queue.take_shared(groups) if groups else []
         if queue.durable:
             queue.go_offline()
-            now = self.now_ms()
-            self.offline[subscriber.client_id] = now
-            store = self.core.store
-            if store is not None:
-                name = self.scope + subscriber.client_id
-                store.put_session(name, queue.session, now, subscriber.owner)
+            self.offline[subscriber.client_id] = self.now_ms()
+            self.write_away(subscriber.client_id)
             if subscriber.is_shared():
                 self.core.sessions.on_subscriber(CHANGED, self, subscriber, "")
             hook = self.core.hooks.on_client_offline
@@ -230,9 +220,6 @@ class Registry:
             if hook is not None:
                 self.core.tell("on_session_expired", hook, SubscriberId(client_id, self.mountpoint))
         return len(expired)
-
-    def now_ms(self) -> int:
-        return int(self.core.wall_clock() * 1000)
 
     # Subscriptions
 

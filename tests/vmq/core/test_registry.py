@@ -33,7 +33,7 @@ def test_sessions_expire_when_they_were_away_too_long(durable: House) -> None:
         client = durable.subscriber(name, ("a", 1), clean=False)
         if name != "stays":
             client.disconnect()
-        durable.wall_clock.advance(wait)
+        durable.pass_time(wait)
     assert durable.expired_after(39) == 0
     assert durable.expired_after(1) == 1
     assert set(durable.registry.subscribers) == {"second", "stays"}
@@ -44,7 +44,7 @@ def test_sessions_expire_when_they_were_away_too_long(durable: House) -> None:
 def test_who_came_back_does_not_expire(durable: House) -> None:
     durable.options.persistent_client_expiration = 10.0
     durable.client("c", clean=False).disconnect()
-    durable.wall_clock.advance(9)
+    durable.pass_time(9)
     client = durable.client("c", clean=False)
     assert durable.expired_after(9) == 0
     client.disconnect()
@@ -61,7 +61,7 @@ def test_the_time_away_is_counted_across_restarts(durable: House) -> None:
     durable.options.persistent_client_expiration = 10.0
     durable.client("left", clean=False).disconnect()
     durable.client("there", clean=False)
-    durable.wall_clock.advance(6)
+    durable.pass_time(6)
     durable.restart()
     assert durable.registry.offline["left"] < durable.registry.offline["there"]
     assert durable.expired_after(5) == 1
@@ -73,7 +73,7 @@ def test_an_expired_session_is_gone_from_the_store(durable: House) -> None:
     client = durable.subscriber("c", ("a", 1), clean=False)
     number = client.queue.session
     client.disconnect()
-    durable.wall_clock.advance(11)
+    durable.pass_time(11)
     durable.registry.expire()
     durable.settle()
     assert durable.purged == [number]
