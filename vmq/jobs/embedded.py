@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from vmq.core.ports import JobsPort
 
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 __all__ = ["Jobs", "TakenJob"]
 
 log = logging.getLogger("vmq.jobs")
+
+#: Seconds after which a worker asks again for a queue that there was no room for.
+_ASKS_AGAIN: Final = 1.0
 
 
 class TakenJob:
@@ -129,21 +132,32 @@ class _Taking:
         self.ready: deque[TakenJob] = deque()
         self.arrived = asyncio.Event()
         self.waiter: CallWaiter | None = None
+        #: It was refused a queue, and asks again then.
+        self.again: asyncio.TimerHandle | None = None
         self.ended = False
         self.ask()
 
     def ask(self) -> None:
         """Waits for as many jobs as there is room for."""
         from vmq.jobs.calls import CallWaiter
+        from vmq.jobs.queues import JobRefusedError
 
         room = self.window - len(self.held)
-        if room > 0 and self.waiter is None and not self.ended:
+        if room > 0 and self.waiter is None and self.again is None and not self.ended:
             service = self.service
             now = service.core.clock()
-            queues = [service.machine.queue(name, now) for name in self.names]
+            try:
+                queues = [service.machine.queue(name, now) for name in self.names]
+            except JobRefusedError:
+                self.again = service.loop.call_later(_ASKS_AGAIN, self.ask_again)
+                return
             self.waiter = waiter = CallWaiter(queues, room, self.take)
             service.machine.wait(waiter, float("inf"), now)
             service.commit.end_pass(now)
+
+    def ask_again(self) -> None:
+        self.again = None
+        self.ask()
 
     def take(self, jobs: list[Job]) -> None:
         self.waiter = None
@@ -179,6 +193,8 @@ class _Taking:
         self.ended = True
         self.arrived.set()
         service = self.service
+        if self.again is not None:
+            self.again.cancel()
         if self.waiter is not None:
             service.machine.stop_waiting(self.waiter)
             self.waiter = None

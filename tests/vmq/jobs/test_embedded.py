@@ -118,3 +118,16 @@ async def test_options_and_refusals(broker: Broker) -> None:
         await broker.jobs.add("", b"x")
     async with client_of(broker) as redis:
         assert (await redis.execute_command("GETJOB", "FROM", "q"))[0][2] == b"x"
+
+
+async def test_a_worker_that_was_refused_its_queue_has_it_once_there_is_room(
+    broker: Broker,
+) -> None:
+    machine = broker.jobs.open().machine
+    machine.max_queues = 0
+    async with broker.jobs.taking("q") as jobs:
+        assert not machine.queues
+        machine.max_queues = 1
+        await broker.jobs.add("q", b"x")
+        async with asyncio.timeout(60):
+            assert (await anext(jobs)).body == b"x"
