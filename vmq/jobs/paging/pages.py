@@ -91,6 +91,9 @@ class PagedJobs(LanePager):
         self.unpacked: JobPage | None = None
         self.unpacked_keys: list[bytes] = []
         self.now: float = 0.0
+        #: When the jobs of earlier lives were brought back, and the time at which the last of them was added.
+        self.began: float = 0.0
+        self.last_before: i64 = 0
         #: Ids that were compared with those that somebody named, since the start.
         self.compared: i64 = 0
         #: When a page was taken apart last whose time was over.
@@ -419,7 +422,10 @@ class PagedJobs(LanePager):
 
     def key_until(self, job: Job) -> float:
         """Until when the key of a job keeps others out."""
-        return int(job.created - self.wall) / 1e9 + window_of(job.key, job.queue.rules)
+        added: float = int(job.created - self.wall) / 1e9
+        if job.created <= self.last_before:
+            added = min(added, self.began)  # a clock that was ahead makes no window longer
+        return added + window_of(job.key, job.queue.rules)
 
     def locate_key(self, name: tuple[bytes, bytes]) -> tuple[JobPage, int] | None:
         """The page and the place of the job that has a key: of those whose window is over some may wait still."""

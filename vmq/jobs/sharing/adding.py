@@ -372,7 +372,7 @@ class CopyAdder:
     def _keep_key(self, job: Job, now: float) -> None:
         """The key of a copy keeps others out here, too."""
         machine = self.machine
-        added = int(job.created - machine.wall) / 1e9
+        added = min(int(job.created - machine.wall) / 1e9, now)
         until = added + window_of(job.key, job.queue.rules)
         name = key_name(job.queue.name.removesuffix(DEAD), job.key)
         if until > now and machine.find_key(name, now) is None:

@@ -93,6 +93,8 @@ class JobRestore(FrameWalk):
             self.machine.timers.set(page, due, self.now)
             self.machine.unasked.append(page)
         self.settle()
+        pager = self.machine.pager
+        pager.began, pager.last_before = self.now, self.machine.last_created
         self.segments.drop_oldest()
 
     def read_indexed(self, segment: JobSegment) -> bool:

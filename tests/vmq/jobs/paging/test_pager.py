@@ -432,3 +432,26 @@ def test_a_key_that_is_paged_out_ends_though_nothing_else_happens(node: Node) ->
     assert first not in node.machine.jobs
     node.now += 3601
     assert node.add(b"second", key=b"k").id != first
+
+
+@pytest.mark.parametrize("is_done", [True, False])
+def test_a_clock_that_was_ahead_makes_no_key_that_is_paged_out_last_longer(
+    node: Node, is_done: bool
+) -> None:
+    node.now += 365 * 86_400
+    ids = ids_of([node.add(b"%d" % number, key=b"%d" % number) for number in range(60)])
+    if is_done:
+        for job_id in ids:
+            node.machine.acknowledge(job_id)
+    node.journal.commit()
+    node.now -= 365 * 86_400
+    node = again(node)
+    pages_out(node)
+    for seconds in (1800, 1700):
+        node.now += seconds
+        assert node.add(b"again", key=b"7").id == ids[7]
+        pages_out(node)
+    node.now += 200
+    while node.machine.next_due() <= node.now:
+        node.machine.tick(node.now)
+    assert node.add(b"again", key=b"7").id != ids[7]
