@@ -94,7 +94,8 @@ class JobRow(Struct, frozen=True, kw_only=True):
     reason: Annotated[str, Meta(description="Why it is a dead letter")]
     history: Annotated[list[str], Meta(description="Its failures: seconds since 1970, and what")]
     size: Annotated[int, Meta(description="Bytes of the body")]
-    body: str
+    topic: Annotated[str, Meta(description="Where a delayed message goes; empty = it is none")] = ""
+    body: Annotated[str, Meta(description="What is to be done; of a delayed message its payload")]
     encoding: Encoding
     truncated: bool
 
@@ -294,10 +295,7 @@ def _all_rows(
     service: "JobService", queue: "JobQueue", payload_bytes: int
 ) -> Iterator[JobRow | None]:
     created = 0
-    while True:
-        jobs = service.machine.jobs_after(created, _STEP)
-        if not jobs:
-            return
+    while jobs := service.machine.jobs_after(created, _STEP):
         created = int(jobs[-1].created)
         for job in jobs:
             yield row_of(service, job, payload_bytes) if job.queue is queue else None
@@ -305,11 +303,12 @@ def _all_rows(
 
 def row_of(service: "JobService", job: "Job", payload_bytes: int) -> JobRow:
     """A job, for people."""
+    from vmq.jobs.mqtt.delayed import content_of
     from vmq.jobs.queue import ACKED, QUEUED
 
     machine, now = service.machine, service.core.clock()
     mountpoint, queue = split_name(job.queue.name)
-    body = _body(service, job)
+    topic, body = content_of(queue, _body(service, job))
     shown = show_payload(body, payload_bytes)
     state = "queued" if job.state == QUEUED else "delayed" if job.is_delayed else "active"
     if job.copies is not None and job.state != QUEUED:
@@ -334,6 +333,7 @@ def row_of(service: "JobService", job: "Job", payload_bytes: int) -> JobRow:
         reason=job.reason,
         history=list(job.history or ()),
         size=int(job.size),
+        topic=topic,
         body=shown.text,
         encoding=shown.encoding,
         truncated=shown.truncated,

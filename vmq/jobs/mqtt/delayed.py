@@ -1,5 +1,6 @@
 """A message that is published later, as it is kept in the body of a job."""
 
+from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -72,3 +73,12 @@ def decode(body: bytes) -> Kept:
         raise ValueError(f"a delayed message of version {found.version}")
     message = Message(b"", found.payload, found.qos, found.retain)
     return Kept(found.topic, message, found.client_id, found.user, found.is_ours)
+
+
+def content_of(queue: str, body: bytes) -> tuple[str, bytes]:
+    """What people see of a job: the topic and the payload of a delayed message, of another no topic and its body."""
+    if queue.removesuffix("!dead") == QUEUE:
+        with suppress(ValueError):
+            kept = decode(body)
+            return kept.topic, kept.payload
+    return "", body

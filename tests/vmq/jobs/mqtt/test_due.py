@@ -12,6 +12,8 @@ from tests.support.wire import Will, puback_packet, publish_packet, subscribe_pa
 from tests.vmq.jobs.mqtt.test_publishing import any_packet, bodies, connected
 from tests.vmq.jobs.serving import config_of, machine
 from tests.vmq.sockets import Peer, peer_of
+from vmq.admin.jobs.queues import peek
+from vmq.admin.listing import Selection
 from vmq.broker import Broker
 from vmq.config.jobs import JobOptions
 
@@ -178,3 +180,11 @@ async def test_nobody_else_touches_the_queue_of_delayed_messages(
         await anext(broker.jobs.take("$delayed"))
     peer.send(publish_packet("$jobs/$delayed", b"x", qos=1, packet_id=7))
     assert await peer.rest() == b""
+
+
+async def test_an_operator_sees_topic_and_payload(broker: Broker, peer: Peer) -> None:
+    await connected(peer)
+    peer.send(publish_packet("$delayed/1000/a/b", b"text", qos=1, packet_id=7))
+    await peer.packet()
+    (row,) = await peek(broker, "$delayed", "", Selection(), 64, True).rows()
+    assert (row.topic, row.body, row.encoding) == ("a/b", "text", "text")
