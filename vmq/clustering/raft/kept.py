@@ -46,6 +46,8 @@ class KeptFile:
     def __init__(self, path: Path, is_synced: bool) -> None:
         self._path = path
         self._is_synced = is_synced
+        #: Where what counts ends, if there is more that could not be cut off.
+        self._torn_at: int | None = None
 
     def read(self) -> list[Produce]:
         """What was kept, up to where the file is torn."""
@@ -81,12 +83,16 @@ class KeptFile:
         """Keeps more. Raises `OSError`; then none of them counts."""
         is_new = not self._path.exists()
         with self._path.open("ab") as file:
-            before = file.tell()
+            if self._torn_at is not None:
+                file.truncate(self._torn_at)
+            before = self._torn_at = file.seek(0, os.SEEK_END)
             try:
                 self._write(file.fileno(), batches)
             except BaseException:
                 file.truncate(before)
+                self._torn_at = None
                 raise
+            self._torn_at = None
         if is_new and self._is_synced:
             sync_folder(self._path.parent)
 
@@ -96,6 +102,7 @@ class KeptFile:
         with work.open("wb") as file:
             self._write(file.fileno(), batches)
         work.replace(self._path)
+        self._torn_at = None
         sync_folder(self._path.parent)
 
     def _write(self, fd: int, batches: Sequence[Produce]) -> None:
@@ -109,6 +116,7 @@ class KeptFile:
     def drop(self) -> None:
         """A leader has them all."""
         self._path.unlink(missing_ok=True)
+        self._torn_at = None
 
 
 def _check(data: bytes, checksum: int) -> None:

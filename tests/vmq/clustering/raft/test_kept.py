@@ -1,5 +1,6 @@
 """What a node keeps without a quorum, in files: all that was said to be written, whatever befalls the rest."""
 
+import os
 import tempfile
 from pathlib import Path
 
@@ -88,3 +89,16 @@ def test_who_cannot_write_keeps_nothing_of_it(
             file.add([made(1, b"b")])
     assert path.stat().st_size == size
     assert file.read() == [made(0, b"a")]
+
+    def full_and_not_to_be_cut(fd: int) -> None:
+        with path.open("rb") as other:
+            os.dup2(other.fileno(), fd)
+        full(fd)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.fdatasync", full_and_not_to_be_cut)
+        with pytest.raises(OSError, match="Invalid argument"):
+            file.add([made(1, b"b")])
+    assert path.stat().st_size > size
+    file.add([made(2, b"c")])
+    assert file.read() == [made(0, b"a"), made(2, b"c")]
