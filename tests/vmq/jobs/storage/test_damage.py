@@ -1,5 +1,6 @@
 """Files of jobs that are not what was written: all is there that was written elsewhere, and it is told."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -206,7 +207,7 @@ def test_what_was_torn_and_could_not_be_cut_off_is_before_anything_else_is_writt
     node.journal.commit()
     jobs.append(node.add(b"behind"))
     with monkeypatch.context() as broken:
-        broken.setattr(segments.os, "ftruncate", cannot_cut)
+        broken.setattr(os, "ftruncate", cannot_cut)
         with monkeypatch.context() as full:
             full.setattr(segments, "write_all", tears)
             with pytest.raises(OSError, match="not today"):
