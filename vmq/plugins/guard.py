@@ -17,6 +17,9 @@ log = logging.getLogger("vmq.plugins")
 
 #: Seconds between two lines on failures of one kind in one hook of one plugin.
 QUIET: Final = 5.0
+# Texts quote what clients sent: as fields they are enclosed.
+_FAILED: Final = 'hook failed plugin=%s hook=%s error="%s" more=%d'
+_ANSWERED: Final = 'hook failed plugin=%s hook=%s answer="%s" more=%d'
 
 
 class PluginGuard(Breaker):
@@ -80,26 +83,26 @@ class PluginGuard(Breaker):
         """A call raised, or answered what is no answer."""
         self.errors[hook] += 1
         if isinstance(error, str):
-            self._tell(hook, "answer", f'answer="{error}"', None)
+            self._tell(hook, "answer", error, None)
         else:
             kind = type(error).__name__
             try:
                 text = f"{kind}: {error}"
             except BaseException:  # noqa: BLE001 - `__str__` is the plugin's code: it may raise anything
                 text = kind
-            self._tell(hook, kind, f'error="{text}"', error)
+            self._tell(hook, kind, text, error)
         self._count()
 
     def timed_out(self, hook: str) -> None:
         """An async verdict did not come in time."""
         self.timeouts[hook] += 1
-        self._tell(hook, "late", f"error=no verdict within {self.deadline:g} s", None)
+        self._tell(hook, "late", f"no verdict within {self.deadline:g} s", None)
         self._count()
 
     def overflowed(self, hook: str) -> None:
         """An async notice was dropped: too many wait for the plugin."""
         self.dropped[hook] += 1
-        self._tell(hook, "dropped", "error=too many calls wait; one is left out", None)
+        self._tell(hook, "dropped", "too many calls wait; one is left out", None)
 
     @contextmanager
     def waiting(self, observe: Callable[[float], None]) -> Iterator[None]:
@@ -138,7 +141,7 @@ class PluginGuard(Breaker):
                 self.pause,
             )
 
-    def _tell(self, hook: str, kind: str, what: str, error: BaseException | None) -> None:
+    def _tell(self, hook: str, kind: str, text: str, error: BaseException | None) -> None:
         now = self._clock()
         until, unsaid = self._quiet.get((hook, kind), (now, 0))
         if now < until:
@@ -146,10 +149,10 @@ class PluginGuard(Breaker):
             return
         self._quiet[hook, kind] = (now + QUIET, 0)
         log.error(
-            "hook failed plugin=%s hook=%s %s more=%d",
+            _ANSWERED if kind == "answer" else _FAILED,
             self.plugin,
             hook,
-            what,
+            text,
             unsaid,
             exc_info=error,
         )

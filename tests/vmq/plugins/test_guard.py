@@ -4,6 +4,7 @@ import pytest
 from vmq_hooks.breaker import State
 
 from tests.vmq.support import Clock
+from vmq.cli.start.logs import LineFormatter
 from vmq.plugins.guard import QUIET, PluginGuard
 
 
@@ -40,13 +41,15 @@ def test_failures_of_another_kind_are_told_at_once(caplog: pytest.LogCaptureFixt
     it, _ = guard(limit=0)
     for _ in range(2):
         it.failed("h", OSError("away"))
-        it.failed("h", KeyError("k"))
+        it.failed("h", ValueError('a" plugin=q'))
         it.failed("h", "3 is no answer")
         it.timed_out("h")
-    told = [each.getMessage().partition("hook=h ")[2] for each in caplog.records]
-    assert [each.split()[0] for each in told] == [
-        'error="OSError:',
-        'error="KeyError:',
-        'answer="3',
-        "error=no",
+    for each in caplog.records:
+        each.exc_info = None
+    told = [LineFormatter().format(each).partition("hook=h ")[2] for each in caplog.records]
+    assert told == [
+        'error="OSError: away" more=0',
+        r'error="ValueError: a\" plugin=q" more=0',
+        'answer="3 is no answer" more=0',
+        'error="no verdict within 5 s" more=0',
     ]

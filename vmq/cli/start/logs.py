@@ -24,7 +24,7 @@ _ENDS: Final = re.compile(r'[\s"]')
 
 
 class LineFormatter(logging.Formatter):
-    """`2026-03-01T12:00:00.123Z info message`; a traceback, where there is one, follows below.
+    """`2026-03-01T12:00:00.123Z info message`; a traceback, where there is one, follows below, indented.
 
     Where several workers write one log, `worker=N` before the message says whose it is.
     """
@@ -43,7 +43,9 @@ class LineFormatter(logging.Formatter):
         message = _CONTROLS.sub(_escaped, _text(record))
         line = f"{when.removesuffix('+00:00')}Z {level} {self._who}{message}"
         if record.exc_info:
-            line += "\n" + self.formatException(record.exc_info)
+            # A message of an exception may quote what a client sent, line ends and all.
+            for each in self.formatException(record.exc_info).split("\n"):
+                line += "\n  " + _CONTROLS.sub(_escaped, each)
         return line
 
 

@@ -3,7 +3,6 @@
 import logging
 import os
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -42,15 +41,13 @@ def test_other_text_stays_as_it_is() -> None:
     assert LineFormatter().format(record("café → 茶")).endswith("café → 茶")
 
 
-def test_a_traceback_follows_its_event() -> None:
+def test_a_traceback_follows_its_event_and_begins_no_line_as_one() -> None:
     failed = record("failed", level=logging.ERROR)
-    try:
-        int("x")
-    except ValueError:
-        failed.exc_info = sys.exc_info()
+    error = ValueError("a\n2026-03-01T12:00:00.123Z info b\x1b[2J\x85")
+    failed.exc_info = (ValueError, error, None)
     first, *rest = LineFormatter().format(failed).splitlines()
     assert first.endswith("error failed")
-    assert rest[-1].startswith("ValueError: ")
+    assert rest == ["  ValueError: a", r"  2026-03-01T12:00:00.123Z info b\x1b[2J\x85"]
 
 
 def test_colours_only_when_asked_for() -> None:
