@@ -99,7 +99,7 @@ class VerdictChain:
         self, place: int, verdict: Any, arguments: tuple[Any, ...], holds: Cache | None
     ) -> Pending:
         work = self._go_on(place, verdict, arguments, holds, self.kept.forgotten)
-        return _in_a_task(work, verdict, _UNDECIDED)
+        return _in_a_task(work, verdict, self._steps[place + 1 :], _UNDECIDED)
 
     async def _go_on(
         self,
@@ -189,7 +189,7 @@ class SubscribeChain(VerdictChain):
         if not is_pending and not self._is_partial(answer):
             return answer
         work = self._one_by_one(answer, *arguments)
-        later = _in_a_task(work, work, _UNDECIDED)
+        later = _in_a_task(work, work, self._steps, _UNDECIDED)
         if isinstance(answer, Pending):
             later.charge = answer.charge
         return later
@@ -269,7 +269,8 @@ class RewriteChain:
             if change is None:
                 continue
             if step.is_async:
-                return _in_a_task(self._go_on(place, change, arguments), change)
+                work = self._go_on(place, change, arguments)
+                return _in_a_task(work, change, self._steps[place + 1 :])
             return change
         return None
 
@@ -293,7 +294,7 @@ class OnlyChain:
     def __call__(self, *arguments: Any) -> Any:
         answer = self._step.ask(arguments)
         if self._step.is_async and answer is not None:
-            return _in_a_task(self._step.settle(answer), answer)
+            return _in_a_task(self._step.settle(answer), answer, ())
         return answer
 
 
@@ -311,14 +312,26 @@ async def settled(answer: Any) -> Any:
     return await arrived
 
 
-def _in_a_task(work: Any, first: Any, instead: Callable[[], Any] = lambda: None) -> Pending:
-    """Runs the rest of a chain; the answer comes by way of what is returned, `instead` if there is a defect."""
+def _in_a_task(
+    work: Any,
+    first: Any,
+    behind: Sequence[ChainStep],
+    instead: Callable[[], Any] = lambda: None,
+) -> Pending:
+    """Runs the rest of a chain; the answer comes by way of what is returned, `instead` if there is a defect.
+
+    The plugins `behind`, which may still be asked, are not stopped before that is over.
+    """
     holder: list[Pending] = []
     task = asyncio.get_running_loop().create_task(_bring(work, holder, instead))
     _RUNNING.add(task)
+    for step in behind:
+        step.guard.hold()
 
     def done(_task: object) -> None:
         _RUNNING.discard(task)
+        for step in behind:
+            step.guard.release()
         # Cancelled before it began, it has never touched them.
         work.close()
         first.close()

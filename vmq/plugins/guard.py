@@ -57,7 +57,7 @@ class PluginGuard(Breaker):
         self.blocked = 0
         #: What on_deliver answers where it fails.
         self.failed_delivery: Refuse | None = None
-        #: Async verdicts under way.
+        #: Async verdicts under way, its own and those of others in front of it.
         self.under_way = 0
         self._idle: asyncio.Future[None] | None = None
         #: By hook and kind of failure: who mends one sees the next.
@@ -108,17 +108,25 @@ class PluginGuard(Breaker):
     def waiting(self, observe: Callable[[float], None]) -> Iterator[None]:
         """An async verdict is under way; `observe` is told how many seconds it took."""
         began = perf_counter()
-        self.under_way += 1
+        self.hold()
         try:
             yield
         finally:
             observe(perf_counter() - began)
-            self.under_way -= 1
-            if not self.under_way and self._idle is not None and not self._idle.done():
-                self._idle.set_result(None)
+            self.release()
+
+    def hold(self) -> None:
+        """A chain that is under way may still ask the plugin."""
+        self.under_way += 1
+
+    def release(self) -> None:
+        """One of those that held it has its answer."""
+        self.under_way -= 1
+        if not self.under_way and self._idle is not None and not self._idle.done():
+            self._idle.set_result(None)
 
     async def wait_idle(self) -> None:
-        """Waits until no async verdict is under way; each has its deadline."""
+        """Waits until no async verdict is under way that it gives or may be asked for; each has its deadline."""
         while self.under_way:
             self._idle = asyncio.get_running_loop().create_future()
             await self._idle

@@ -18,6 +18,7 @@ from vmq_hooks import (
 )
 
 from tests.support import wire as mqtt
+from tests.support.until import until
 from tests.vmq.plugins.doors import Doors, Later
 from tests.vmq.plugins.support import TIMEOUT, options, peer_of, serving
 from tests.vmq.sockets import session_of
@@ -214,3 +215,30 @@ async def test_a_plugin_answers_what_it_was_asked_before_it_is_stopped(tmp_path:
             await disabling
         await peer.expect(mqtt.PINGRESP_BYTES)
     assert steps == ["asked", "answered", "stopped"]
+
+
+async def test_a_plugin_is_not_stopped_while_one_in_front_of_it_is_asked(tmp_path: Path) -> None:
+    steps: list[str] = []
+
+    class Last(Plugin):
+        @hook
+        def auth_on_publish(self) -> bool:
+            steps.append("asked")
+            return True
+
+        def stop(self) -> None:
+            steps.append("stopped")
+
+    first = Later(auth_on_publish=None)
+    async with (
+        serving(tmp_path, {"first": first, "last": Last()}) as broker,
+        session_of(broker, "c") as peer,
+    ):
+        peer.send(mqtt.publish_packet("a", b"x"), mqtt.PINGREQ_BYTES)
+        await until(lambda: broker.plugins.guards["first"].under_way)
+        disabling = asyncio.create_task(broker.plugins.disable("last"))
+        await until(lambda: "last" not in broker.plugins.loaded)
+        first.gate.set()
+        await peer.expect(mqtt.PINGRESP_BYTES)
+        await disabling
+    assert steps == ["asked", "stopped"]
