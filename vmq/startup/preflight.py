@@ -156,7 +156,7 @@ class Preflight:
             yield from self._fewer_partitions(config, folder)
 
     def _fewer_partitions(self, config: Config, folder: Path) -> Iterator[Problem]:
-        """Streams that have more partitions on disk than they are to have, or columns of other types."""
+        """Streams that have more partitions on disk than they are to have, other types, or another version."""
         from vmq.streams.definition import check_before
         from vmq.streams.log.errors import StreamError
 
@@ -165,9 +165,8 @@ class Preflight:
                 check_before(folder / name, options)
             except StreamError as error:
                 text = str(error)
-                key = f"streams.{name}.schema"
-                if not text.startswith(key):
-                    key = f"streams.{name}.partitions"
+                keys = (f"streams.{name}.schema", f"streams.{name}.partitions")
+                key = next(filter(text.startswith, keys), "broker.data_dir")
                 stated = text.partition(": ")[0] if text.startswith(key) else ""
                 yield self._problem(key, text.removeprefix(stated).removeprefix(": "))
 

@@ -5,6 +5,7 @@ import json
 import os
 import secrets
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
@@ -43,11 +44,23 @@ def read_definition(folder: Path) -> tuple[StreamOptions, Origin]:
         plain = json.loads(path.read_bytes())
         found = plain["origin"]
         origin: Origin = found if found in {"command", "plugin"} else "config"
+        check_known(plain["options"])
         return from_plain(folder.name, plain["options"]), origin
     except FileNotFoundError:
         raise StreamError(f"{folder} is no stream: it has no {DEFINITION}") from None
     except (ValueError, KeyError, TypeError) as error:
         raise StreamError(f"{path} cannot be used: {error}") from None
+
+
+def check_known(options: Iterable[str]) -> None:
+    """Refuses options that this version does not know.
+
+    Raises:
+        ValueError: there are such.
+    """
+    unknown = set(options) - set(StreamOptions.__struct_fields__)
+    if unknown:
+        raise ValueError(f"it has options of a later version of vmq: {', '.join(sorted(unknown))}")
 
 
 def id_of(folder: Path) -> str:

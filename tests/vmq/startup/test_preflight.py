@@ -310,6 +310,13 @@ def test_a_stream_keeps_its_partitions(tmp_path: Path, files: Path) -> None:
     assert look(path).problems == [
         "streams.s.partitions = 1: there are 3, and messages in them; accepted: as many or more"
     ]
+    definition["options"] = {"filters": ["a"], "colour": "red"}
+    (folder / "stream.json").write_text(json.dumps(definition))
+    (problem,) = look(path).problems
+    assert "broker.data_dir = " in problem
+    assert problem.endswith(
+        "stream.json cannot be used: it has options of a later version of vmq: colour"
+    )
 
 
 @pytest.mark.parametrize(
