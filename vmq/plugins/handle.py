@@ -15,7 +15,7 @@ from collections.abc import (
 )
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from vmq_hooks import BridgeSession, Message, SubscriberId
 from vmq_hooks import Metric as SeenMetric
@@ -23,6 +23,9 @@ from vmq_hooks.labels import MAX_SAMPLES, OTHERS, Labels, check_labels, check_na
 
 from vmq.plugins.steps import ends_task
 from vmq.version import __version__
+
+#: Seconds that what a plugin does has to end.
+STOP_TIMEOUT: Final = 10.0
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -289,12 +292,14 @@ class Handle:
         return await asyncio.to_thread(function, *args, **kwargs)
 
     async def close(self) -> None:
-        """Cancels the spawned work and waits for its end."""
-        current = asyncio.current_task()
-        tasks = [each for each in self._tasks if each is not current]
+        """Cancels the spawned work and waits for its end, not for that of work that will not be cancelled."""
+        tasks = self._tasks - {asyncio.current_task()}
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if tasks:
+            _, left = await asyncio.wait(tasks, timeout=STOP_TIMEOUT)
+            for each in left:
+                self._log.error("a task of the plugin does not end: %s", each.get_name())
 
 
 async def _contained(work: Coroutine[Any, Any, Any]) -> Any:

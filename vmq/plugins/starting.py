@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable
 from typing import Any, Final
 
-from vmq.plugins.handle import Handle
+from vmq.plugins.handle import STOP_TIMEOUT, Handle
 from vmq.plugins.loaded import LoadedPlugin
 from vmq.plugins.loading import forget
 from vmq.plugins.places import said, where_it_waits, where_raised
@@ -15,9 +15,8 @@ from vmq.plugins.steps import ends_task
 
 log = logging.getLogger("vmq.plugins")
 
-#: Seconds that a plugin has to start, and to stop.
+#: Seconds that a plugin has to start.
 START_TIMEOUT: Final = 30.0
-STOP_TIMEOUT: Final = 10.0
 #: Seconds after which the log says that a plugin is still starting.
 TELL_AFTER: Final = 2.0
 

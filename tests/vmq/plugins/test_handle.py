@@ -1,8 +1,10 @@
 """What the handle of a running broker gives a plugin."""
 
 import asyncio
+import contextlib
 from pathlib import Path
 
+import pytest
 from vmq_hooks import (
     Broker,
     Message,
@@ -50,3 +52,26 @@ async def test_a_durable_subscription_gets_again_what_was_not_asked_past(tmp_pat
             await handle.publish("a", b"%d" % number, qos=1)
         assert await take(2) == [b"0", b"1"]
         assert await take(2) == [b"1", b"2"]
+
+
+async def test_a_task_that_will_not_be_cancelled_holds_nothing_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("vmq.plugins.handle.STOP_TIMEOUT", 0.01)
+    gate = asyncio.Event()
+
+    async def stubborn() -> None:
+        while not gate.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await gate.wait()
+
+    async with serving(tmp_path, {"doors": Doors()}) as broker:
+        handle = broker.plugins.loaded["doors"].handle
+        assert handle is not None
+        task = handle.spawn(stubborn(), "stubborn")
+        await asyncio.sleep(0)  # it has begun: a task that has not is cancelled all the same
+        await broker.plugins.disable("doors")
+        assert not task.done()
+        gate.set()
+        await task
+    assert "a task of the plugin does not end: stubborn" in caplog.messages
