@@ -115,13 +115,17 @@ def own_config(name: str, options: PluginOptions, kind: type[Struct]) -> Struct:
         ConfigError: with every problem, each with its source, key, value and what is accepted.
     """
     prefix = f"plugins.{name}"
-    found = list(struct_mistakes(prefix, options.own_options, kind))
-    if found:
-        raise ConfigError(
-            own_problem(name, options, key.removeprefix(prefix).lstrip("."), what, value)
-            for key, what, value in found
-        )
-    return msgspec.convert(options.own_options, kind)
+    try:
+        found = list(struct_mistakes(prefix, options.own_options, kind))
+        if not found:
+            return msgspec.convert(options.own_options, kind)
+    except TypeError as error:  # it is no Struct, or has a type that msgspec does not take
+        what = f"the plugin's Config cannot be used: {error}"
+        raise ConfigError([own_problem(name, options, "", what)]) from error
+    raise ConfigError(
+        own_problem(name, options, key.removeprefix(prefix).lstrip("."), what, value)
+        for key, what, value in found
+    )
 
 
 def own_problem(

@@ -53,6 +53,16 @@ def test_what_is_wrong_is_named_with_what_is_accepted(
         assert text in str(caught.value)
 
 
+class Unsupported(msgspec.Struct):
+    name: str | bytes
+
+
+@pytest.mark.parametrize("kind", (dict, Unsupported))
+def test_a_config_that_cannot_be_used_is_the_plugins_mistake(kind: type[msgspec.Struct]) -> None:
+    with pytest.raises(ConfigError, match=r"^plugins\.p: the plugin's Config cannot be used: "):
+        own_config("p", PluginOptions(own_options={"name": "a"}), kind)
+
+
 class Inner(msgspec.Struct, forbid_unknown_fields=True):
     url: str
     password: str = ""
