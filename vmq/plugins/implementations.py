@@ -34,7 +34,7 @@ def steps_of(name: str, plugin: Plugin, guard: PluginGuard) -> dict[str, ChainSt
     """The plugin's steps by hook.
 
     Raises:
-        LoadError: a hook that there is not, or arguments that it does not have.
+        LoadError: a hook that there is not, arguments that it does not have, or a hook's name that is not marked.
     """
     manager = pluggy.PluginManager(PROJECT)
     manager.add_hookspecs(Specs)
@@ -48,6 +48,12 @@ def steps_of(name: str, plugin: Plugin, guard: PluginGuard) -> dict[str, ChainSt
         for found in caller.get_hookimpls():
             _check(name, caller.name, found)
             steps[caller.name] = _step(caller.name, guard, found)
+    # Also one that a subclass defines anew without the mark: what it protects would be open, and nothing would tell.
+    for each in CHAINS:
+        if each not in steps and callable(getattr(plugin, each, None)):
+            raise LoadError(
+                f"plugin {name}: {each} has the name of a hook; accepted: @hook above it"
+            )
     return steps
 
 

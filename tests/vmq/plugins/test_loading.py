@@ -126,6 +126,7 @@ def test_what_is_not_there_is_named(tmp_path: Path) -> None:
         ("@hook(tryfirst=True)\n    def on_publish(self): ...", "plugins.mine.priority"),
         ("@hook\n    async def on_deliver(self): ...", "cannot be async"),
         ("@hook\n    def on_publish(self):\n        yield", "generator"),
+        ("def on_publish(self): ...", "on_publish has the name of a hook; accepted: @hook above"),
     ),
 )
 def test_hooks_that_there_are_not_are_refused(tmp_path: Path, body: str, why: str) -> None:

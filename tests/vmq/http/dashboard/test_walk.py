@@ -2,7 +2,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from vmq_hooks import Plugin
+from vmq_hooks import Plugin, hook
 
 from tests.support.peer import Peer
 from vmq.broker import Broker
@@ -20,10 +20,12 @@ from vmq.http.dashboard.walk import (
 
 
 class Slow(Plugin):
-    def on_publish(self, *_arguments: object) -> None:
+    @hook
+    def on_publish(self) -> None:
         pass
 
-    def auth_on_publish(self, *_arguments: object) -> bool:
+    @hook
+    def auth_on_publish(self) -> bool:
         return True
 
 
