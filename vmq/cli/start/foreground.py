@@ -7,12 +7,15 @@ import os
 import signal
 from collections.abc import Callable, Coroutine, Iterable
 from types import FrameType
-from typing import Any
+from typing import Any, Final
 from weakref import WeakValueDictionary
 
 from vmq.cli.terminal.console import FAILURE
 
 logger = logging.getLogger("vmq.cli")
+
+#: Seconds that tasks and threads have to end once the broker has stopped.
+REST: Final = 2.0
 
 
 def say_ready(addresses: list[str]) -> None:
@@ -54,6 +57,23 @@ def on_signal(stop: Callable[[], None], at_once: Callable[[], None] | None = Non
 
     for each in (signal.SIGTERM, signal.SIGINT):
         signal.signal(each, handle)
+
+
+async def leave_nothing() -> None:
+    """End what still runs beside the caller once a broker has stopped, or else the process: all is written.
+
+    A plugin may leave a thread that waits for a server, or a task that takes no cancellation: Python waits for them.
+    """
+    loop = asyncio.get_running_loop()
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for each in left:
+        each.cancel()
+    left.add(loop.create_task(loop.shutdown_default_executor()))
+    _, left = await asyncio.wait(left, timeout=REST)
+    if left:
+        logger.warning("the process ends without a task or a thread that a plugin has left")
+        logging.shutdown()
+        os._exit(0)
 
 
 async def unless(stopping: asyncio.Event, starting: Coroutine[Any, Any, None]) -> bool:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from vmq.cli.start.foreground import (
+    leave_nothing,
     on_signal,
     say_page,
     say_ready,
@@ -303,6 +304,7 @@ async def _serve(
     await broker.stop()
     running.finish()
     logger.info("stopped")
+    await leave_nothing()
 
 
 def _page_links(broker: "Broker") -> list[str]:

@@ -12,7 +12,7 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING
 
-from vmq.cli.start.foreground import on_signal, unless
+from vmq.cli.start.foreground import leave_nothing, on_signal, unless
 from vmq.cli.start.running import Running
 from vmq.cli.start.service import Notifier
 from vmq.cli.start.start import open_log, raise_file_limit, settle
@@ -95,6 +95,7 @@ async def _serve(sock: socket.socket, passing: socket.socket) -> bool:
     running.finish()
     logger.info("stopped")
     await channel.close()
+    await leave_nothing()
     return True
 
 

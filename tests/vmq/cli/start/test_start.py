@@ -49,10 +49,21 @@ STOPS = {
     "waits for ever": "await asyncio.Event().wait()",
     "keeps the loop busy": "while True: pass",
 }
+LEFT = {
+    "a thread": "asyncio.get_running_loop().run_in_executor(None, threading.Event().wait)",
+    "a task": "self.left = asyncio.create_task(stubborn()); await asyncio.sleep(0)",
+}
 SLOW_BROKER = """
-import asyncio, sys
+import asyncio, sys, threading
 import vmq.broker
 from vmq.cli.main import main
+
+async def stubborn():
+    while True:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            pass
 
 class SlowBroker:
     addresses = ["tcp://127.0.0.1:1"]
@@ -74,6 +85,18 @@ def test_a_second_signal_ends_it_at_once(stop: str) -> None:
         program.wait_err("stopping signal=SIGTERM")
         program.signal(signal.SIGTERM)
         assert program.finish().code == 1
+
+
+@pytest.mark.parametrize("left", LEFT.values(), ids=LEFT.keys())
+def test_what_a_plugin_leaves_behind_does_not_keep_the_process(left: str) -> None:
+    with Program(command=[sys.executable, "-c", SLOW_BROKER.format(stop=left)]) as program:
+        program.wait_out(READY)
+        program.signal(signal.SIGTERM)
+        done = program.finish()
+    assert done.code == 0
+    stopped, told = done.err.splitlines()[-2:]
+    assert stopped.endswith("info stopped")
+    assert told.endswith("without a task or a thread that a plugin has left")
 
 
 def test_the_log_level_can_be_chosen(tmp_path: Path) -> None:
