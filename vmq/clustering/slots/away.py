@@ -55,11 +55,19 @@ class AwayClients:
         return found
 
     def _end(self, client: str, subscribers: Subscribers) -> None:
-        """A session expires; one whose queue the disk does not give does so another time."""
-        try:
-            self._state.drop_queue(client)
-        except StorageError:
-            return
+        """A session expires; one whose queue the disk does not give does so another time.
+
+        What a share group chose it for, which is in memory, goes to another member, if there is one.
+        """
+        state = self._state
+        if client not in state.shared:
+            try:
+                state.drop_queue(client)
+            except StorageError:
+                return
+        for dot in list(state.shared.get(client, ())):
+            if not subscribers.groups.has_another(state.messages[dot].group, client):
+                state.done(client, dot)
         subscribers.end(client)
         self._here.effects.expired.append(client)
 

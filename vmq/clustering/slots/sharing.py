@@ -159,7 +159,8 @@ class ShareGroups:
     def choose(self, dot: Dot, message: StoredMessage) -> tuple[str, int]:
         """Who gets a message and at which QoS: a connected member, the one with the shortest queue.
 
-        The group itself where there is none; of what was handed on, the one that each fork would choose.
+        The group itself where there is none, or the disk does not give its queue; of what was handed on, the one that
+        each fork would choose.
         """
         members = self._members.get(message.group, {})
         if dot[1] >> PLACE_BITS:
@@ -167,9 +168,16 @@ class ShareGroups:
         else:
             prefers_near = self._here.limits.all.prefers_near
             found = self._best(message, members, store_of(dot[0]) if prefers_near else 0)
-        return found or (group_queue(message.group), message.qos)
+        if found is None or not self._gives(found[0]):
+            return group_queue(message.group), message.qos
+        return found
 
-    def gives(self, client: str) -> bool:
+    def has_another(self, group: str, client: str) -> bool:
+        """Whether a group has another member than this one, connected or not, here or in another slot."""
+        others = self._members.get(group, {}).keys() - {client}
+        return bool(others) or self._here.slot_for(group, self._owned.slot, True) >= 0
+
+    def _gives(self, client: str) -> bool:
         """Whether the disk gives all of a client's queue, as it has to before a message of a group joins it."""
         try:
             self._state.load(client)
@@ -291,7 +299,8 @@ class ShareGroups:
             for client, qos in members.items()
             if self._is_served(client) and not self._is_full(client, size)
         }
-        return self._best(message, served) or self._elsewhere(message, dot, False)
+        found = self._best(message, served)
+        return found if found and self._gives(found[0]) else self._elsewhere(message, dot, False)
 
     def _elsewhere(self, message: StoredMessage, dot: Dot, is_any: bool) -> tuple[str, int] | None:
         """The queue for another slot with members; `is_any`: also of those who are away."""
@@ -316,12 +325,29 @@ class ShareGroups:
                 other = self._best(message, members) or self._elsewhere(message, dot, True)
             else:
                 other = self._fixed(message, members)
-            if other is None or not self.gives(other[0]):
+            if other is None or not self._gives(other[0]):
                 return
             self._move(queue, dot, *other)
 
     def _hand(self, queue: str, dot: Dot) -> None:
         self._ready.append((queue, dot))
+
+    def expire(self, oldest: int) -> list[tuple[str, StoredMessage, int]]:
+        """What waits for a group since before this stamp goes, unless it is on its way to another slot; with its QoS.
+
+        The group stands where a member would.
+        """
+        state, found = self._state, []
+        for queue in [each for each in state.shared if each.startswith(GROUP)]:
+            for dot in list(state.shared[queue]):
+                message = state.messages[dot]
+                if dot in self._handing:
+                    continue
+                if message.stamp >= oldest:
+                    break
+                found.append((message.group, message, state.queues[queue][dot]))
+                state.done(queue, dot)
+        return found
 
     def take_ready(self) -> list[tuple[str, Dot]]:
         """Queues for other slots, and what of them these may be offered now."""

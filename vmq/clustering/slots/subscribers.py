@@ -17,7 +17,6 @@ from vmq.clustering.slots.words import (
     ONLY,
     UNCLAIMED,
     Dot,
-    group_queue,
     split_scope,
 )
 from vmq.mqtt.special import is_served
@@ -215,8 +214,6 @@ class Subscribers:
         if self.groups.has_had(dot, message.group):
             return
         client, qos = self.groups.choose(dot, message)
-        if not self.groups.gives(client):  # it is seen by now: it must not be lost
-            client, qos = group_queue(message.group), message.qos
         if client.startswith(GROUP) or self._makes_room(client, message, qos):
             self._put(client, dot, qos, message)
             self._distribute([client])
@@ -309,3 +306,5 @@ class Subscribers:
                 if first is None or state.messages[first].stamp >= oldest:
                     break
                 self._lose(client, first, EXPIRED)
+        for group, message, qos in self.groups.expire(oldest):
+            self._here.effects.dropped.append((group, EXPIRED, message, qos))
