@@ -131,6 +131,7 @@ CALLBACKS = {
     "Core.wall_clock": "a function of the standard library",
     "Cork.call_soon": "the event loop's own function",
     "Cork.clock": "a function of the standard library",
+    "EndingShares.purge": "the end of a durable session",
     "Hooks.*": "plugins are Python; None where no plugin is",
     "ListenerContext.closed": "the listener's: once a connection",
     "ListenerContext.opened": "the listener's: once a connection",

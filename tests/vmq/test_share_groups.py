@@ -4,6 +4,8 @@ import pytest
 
 from tests.support.wire import DISCONNECT_BYTES, PUBLISH, PUBREL, publish_packet, pubrec_packet
 from tests.vmq.support import Client, House
+from vmq.core.waiting import PENDING_IN_MEMORY
+from vmq.runtime.registries import BrokerRegistries
 
 
 def members(house: House, *names: str, clean: bool = True, qos: int = 1) -> list[Client]:
@@ -162,6 +164,49 @@ def test_a_dead_clean_member_leaves_its_messages_to_a_durable_one_that_is_away(
     assert dies.payloads() == [b"1"]
     dies.lose()
     assert durable.client("away", clean=False).payloads() == [b"1"]
+
+
+@pytest.mark.parametrize(
+    ("ends", "count"), (("expires", PENDING_IN_MEMORY + 4), ("begins anew", 4), ("is deleted", 4))
+)
+def test_a_session_that_ends_leaves_what_waits_to_a_member_that_is_away(
+    durable: House, ends: str, count: int
+) -> None:
+    """Sent or not, from before a restart or not; what it alone subscribed to goes with it."""
+    durable.options.persistent_client_expiration = 100
+    leaves, stays = members(durable, "leaves", "stays", clean=False, qos=2)
+    leaves.subscribe(("mine", 1))
+    stays.disconnect()
+    durable.publish("t", b"sent", 2)
+    leaves.lose()
+    durable.publish("mine", b"own", 1)
+    for number in range(count):
+        durable.publish("t", b"%d" % number, 1)
+    durable.restart()
+    durable.core.registries = BrokerRegistries(lambda _: durable.registry)
+    stays = durable.client("stays", clean=False)
+    seen = drained(stays)
+    stays.lose()
+    durable.wall_clock.advance(60)
+    if ends == "expires":
+        durable.registry.offline["leaves"] -= 60_000
+        assert durable.expired_after(0) == 1
+    elif ends == "begins anew":
+        assert durable.client("leaves").payloads() == []
+    else:
+        durable.registry.end_session(durable.registry.subscribers["leaves"])
+    durable.settle()
+    seen += drained(durable.client("stays", clean=False))
+    assert sorted(seen) == sorted([b"sent", *[b"%d" % number for number in range(count)]])
+
+
+def drained(client: Client) -> list[bytes]:
+    """What waits for a client, all of it acknowledged."""
+    seen: list[bytes] = []
+    while packets := [each for each in client.take() if each.type == PUBLISH]:
+        seen += [packet.payload for packet in packets]
+        client.acknowledge(*packets)
+    return seen
 
 
 def test_qos_0_that_waited_for_a_socket_goes_to_another_member(house: House) -> None:

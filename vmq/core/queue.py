@@ -427,14 +427,14 @@ class Queue(Waiting):
 
         That is what was never sent or not acknowledged, as far as it is in memory or next to be
         loaded: looking through a long backlog would keep all others waiting. A QoS 2 message that was sent to a durable
-        session stays with it: the client may own it already, and comes back for the rest.
+        session stays with it while that lasts: the client may own it already, and comes back for the rest.
         """
         taken: list[Delivery] = []
         store = self.core.store
         for delivery in self.inflight.values():
             if delivery.released or delivery.group not in groups:
                 continue
-            if delivery.qos == 1 or not self.durable:
+            if delivery.qos == 1 or not self.durable or self.ended:
                 self.inflight.remove(delivery)
                 if delivery.order and store is not None:
                     store.remove_inflight(self.session, delivery)

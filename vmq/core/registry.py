@@ -8,7 +8,7 @@ from vmq_hooks.types import SubscriberId
 
 from vmq.core.away import AwaySessions
 from vmq.core.context import CHANGED, CLAIMED, ENDED, Core
-from vmq.core.leaving import EndingSubscriptions
+from vmq.core.leaving import EndingShares, EndingSubscriptions
 from vmq.core.limits import Flapping
 from vmq.core.output import Output
 from vmq.core.queue import Queue
@@ -142,7 +142,7 @@ class Registry(AwaySessions):
         """The subscriber's connection ended."""
         subscriber.output = None
         queue = subscriber.queue
-        groups = self.groups_with_others(subscriber)
+        groups = self.groups_with_others(subscriber, not queue.durable)
         shared = queue.take_shared(groups) if groups else []
         if queue.durable:
             queue.go_offline()
@@ -151,21 +151,19 @@ class Registry(AwaySessions):
             if subscriber.is_shared():
                 self.core.sessions.on_subscriber(CHANGED, self, subscriber, "")
             hook = self.core.hooks.on_client_offline
-            if hook is not None:
-                self.core.tell("on_client_offline", hook, queue.subscriber_id())
+            self.core.tell("on_client_offline", hook, queue.subscriber_id())
         else:
             queue.leave_output()
             self.end_session(subscriber)
             gone = self.core.hooks.on_client_gone
-            if gone is not None:
-                self.core.tell("on_client_gone", gone, queue.subscriber_id())
+            self.core.tell("on_client_gone", gone, queue.subscriber_id())
         for delivery in shared:
             self.redeliver(delivery)
 
-    def groups_with_others(self, subscriber: Subscriber) -> set[str]:
+    def groups_with_others(self, subscriber: Subscriber, is_over: bool) -> set[str]:
         """The subscriber's share groups in which another member can take its place now.
 
-        That is a connected one, or, if the subscriber's session ends, a durable one that is away.
+        That is a connected one, or, if the subscriber's session is over, a durable one that is away.
         """
         queue = subscriber.queue
         elsewhere = self.core.elsewhere
@@ -174,22 +172,24 @@ class Registry(AwaySessions):
             group = self.trie.find_group(topic_filter) if subscription.group else None
             if group is None:
                 continue
-            if elsewhere.has_member(self, topic_filter, not queue.durable):
+            if elsewhere.has_member(self, topic_filter, is_over):
                 names.add(topic_filter)
                 continue
             for member in group.order:
                 other = member.queue
                 if other is queue or other.ended or not other.is_for(member.qos):
                     continue
-                if other.online or not queue.durable:
+                if other.online or is_over:
                     names.add(topic_filter)
                     break
         return names
 
-    def end_session(self, subscriber: Subscriber) -> None:
-        """Forgets a session with its subscriptions and messages."""
+    def end_session(self, subscriber: Subscriber, is_moved: bool = False) -> None:
+        """Forgets a session with its subscriptions and messages; `is_moved`: it is somewhere else now."""
         client_id = subscriber.client_id
         queue = subscriber.queue
+        is_left = queue.durable and not is_moved
+        groups = self.groups_with_others(subscriber, True) if is_left else set()
         filters = list(subscriber.subscriptions)
         leaving = EndingSubscriptions(self.core, self.trie, self.routes, queue, filters)
         subscriber.take_all()
@@ -201,9 +201,10 @@ class Registry(AwaySessions):
         if queue.durable and store is not None:
             first, order = queue.stored_from()
             store.end_session(self.scope + client_id, queue.session, first, order)
-            self.purge(queue.session)
         self.core.sessions.on_subscriber(ENDED, self, subscriber, "")
         leaving.step()
+        if queue.durable:
+            EndingShares(self.core, queue, groups, self.purge).step()
 
     def expire(self, most: int = 250) -> int:
         """Ends durable sessions that were away too long, so many in one go; returns how many: 0 once there are none."""
@@ -217,8 +218,7 @@ class Registry(AwaySessions):
             self.end_session(self.subscribers[client_id])
             self.core.counters.client_expired += 1
             hook = self.core.hooks.on_session_expired
-            if hook is not None:
-                self.core.tell("on_session_expired", hook, SubscriberId(client_id, self.mountpoint))
+            self.core.tell("on_session_expired", hook, SubscriberId(client_id, self.mountpoint))
         return len(expired)
 
     # Subscriptions

@@ -102,7 +102,7 @@ class Migration:
         if not self._disk.imported() or (own and self._disk.imported() != _TAKEN):
             self._take(own, told)
         for registry, subscriber in own:
-            registry.end_session(subscriber)
+            registry.end_session(subscriber, is_moved=True)
         self._drop_of_others()
         if self._disk.imported() == _TAKEN:
             for slot, copy in self._machine.copies.items():
