@@ -16,7 +16,7 @@ from vmq.clustering.running.disk import SlotDisk
 from vmq.clustering.slots.copies import load_copies
 from vmq.clustering.slots.effects import Effects
 from vmq.clustering.slots.queued import StoredMessage
-from vmq.clustering.slots.register import ClientRegister
+from vmq.clustering.slots.register import ClientRegister, ReceivedId
 from vmq.clustering.slots.state import SlotState
 from vmq.clustering.slots.words import GROUP, of_group_queue, split_scope, store_of
 from vmq.mqtt.message import NO_MESSAGE, Delivery
@@ -73,13 +73,15 @@ class Return:
         self._unclaimed: list[tuple[str, StoredMessage, int]] = []
         self._members: dict[str, tuple[bytes, int]] = {}
         self._next: dict[bytes, int] = {}
+        #: Those with clients.
+        self._slots: dict[int, SlotState] = {}
 
     def run(self) -> int:
         """Returns how many sessions there were."""
         count = 0
-        states = [each for each in self._states() if each.registers]
+        self._slots = {slot: state for slot, state in self._states() if state.registers}
         self._check()
-        for state in states:
+        for state in self._slots.values():
             for client, register in state.registers.items():
                 if register.session:
                     self._put_session(client, register, state)
@@ -106,11 +108,11 @@ class Return:
         self._store.write()
         self._store.end_commit()
 
-    def _states(self) -> Iterator[SlotState]:
+    def _states(self) -> Iterator[tuple[int, SlotState]]:
         for slot, copy in self._copies.items():
             effects = Effects(self._disk)  # what it writes is for nobody
             copy.settle(effects, self._own, self._views.get(slot, SlotView()))
-            yield copy.state(effects)
+            yield slot, copy.state(effects)
 
     def _check(self) -> None:
         others = [
@@ -141,9 +143,18 @@ class Return:
             store.put_subscription(session, topic_filter, qos, asked)
             if topic_filter.startswith("$share/"):
                 self._members.setdefault(scope + topic_filter, (session, qos))
-        for packet in register.received:
-            store.put_received(session, packet)
+        for packet, received in register.received.items():
+            if self._was_taken(received):
+                store.put_received(session, packet)
         self._put_messages(session, register, state.queues.get(client, {}), state)
+
+    def _was_taken(self, received: ReceivedId) -> bool:
+        """Whether all slots have a message: else its publisher is to bring it as a new one, twice rather than never."""
+        return all(
+            dot in self._slots[slot].context
+            for slot, dot, _ in received.addresses
+            if slot in self._slots
+        )
 
     def _put_messages(
         self,

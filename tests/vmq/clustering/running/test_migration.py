@@ -9,10 +9,11 @@ from msgspec.structs import replace
 from tests.support import wire as mqtt
 from tests.support.until import until
 from tests.vmq.clustering.house import House, durable, publish, store_of, subscribed
-from tests.vmq.clustering.running.slotted import SLOTS, are_owned, service, slotted
+from tests.vmq.clustering.running.slotted import SLOTS, are_owned, owners_of, service, slotted
 from tests.vmq.sockets import Peer, peer_of
 from vmq.broker import Broker
 from vmq.clustering.slots.flow import PACKETS
+from vmq.clustering.slots.register import ReceivedId
 from vmq.config.options import ClusterOptions
 from vmq.runtime.errors import StartError
 from vmq.store.opening import stored_sessions
@@ -156,6 +157,34 @@ async def test_without_a_cluster_sessions_are_in_the_store_again_as_often_as_wan
                     found = await drained(peer, 6)
                     assert found == [b"1", b"2", b"s0", b"a0", b"s1", b"a1"]
         assert check(tmp_path / "a" / "store").problems == []
+
+
+async def test_what_a_node_died_with_before_a_slot_took_it_comes_again_without_a_cluster(
+    tmp_path: Path,
+) -> None:
+    """A packet id is written before its message is offered: alone it is no proof that anybody has that."""
+    made = in_slots(tmp_path)
+    node = await made.start("a")
+    await until(partial(are_owned, made))
+    await subscribed(node, "c")
+    await publish(node, b"1", qos=2)
+    [owner] = owners_of(made, "c").values()
+    [(origin, runs)] = owner.state.context.runs.items()
+    for packet, place in enumerate((runs[-1] - 1, runs[-1]), 1):
+        owner.state.receive("c", packet, ReceivedId(((owner.slot, (origin, place), ""),), b""))
+    service(node).machines.slots.touch(owner.slot)
+    await node.stop()
+    async with alone(tmp_path) as broker, peer_of(broker) as peer:
+        assert (await peer.connect("c", clean=False)).body == b"\1\0"
+        for packet, payload in enumerate((b"1", b"2"), 1):
+            peer.send(mqtt.publish_packet("t", payload, qos=2, packet_id=packet, dup=True))
+        found = [await peer.packet() for _ in range(4)]
+        assert sorted((each.type, each.payload) for each in found) == [
+            (mqtt.PUBLISH, b"1"),
+            (mqtt.PUBLISH, b"2"),
+            (mqtt.PUBREC, b""),
+            (mqtt.PUBREC, b""),
+        ]
 
 
 async def test_what_other_nodes_have_too_is_not_taken_back(tmp_path: Path) -> None:
