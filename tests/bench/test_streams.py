@@ -10,7 +10,7 @@ from vmq.streams.log.keys import Keys
 from vmq.streams.log.segment import Header
 from vmq.streams.log.small import FewRows
 from vmq.streams.replica.batches import Codec
-from vmq_cluster.raft.messages import Mark
+from vmq_cluster.raft.messages import ROWS, Mark
 
 
 @pytest.mark.parametrize("count", [1, 100, 1000, 10_000])
@@ -48,7 +48,7 @@ def test_encode_few(benchmark: BenchmarkFixture, count: int, kind: str) -> None:
         few = FewRows.of(gathering, keys)
         assert few is not None
         if kind == "replicated":
-            return len(codec.rows(0, 1, marks, few, None).body)
+            return len(codec.make(0, 1, ROWS, marks, [few], None).body)
         return sum(map(len, few.message(0)))
 
     size = benchmark(run)
