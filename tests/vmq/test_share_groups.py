@@ -187,7 +187,7 @@ def test_a_session_that_ends_leaves_what_waits_to_a_member_that_is_away(
     stays = durable.client("stays", clean=False)
     seen = drained(stays)
     stays.lose()
-    durable.wall_clock.advance(60)
+    durable.pass_time(60)
     if ends == "expires":
         durable.registry.offline["leaves"] -= 60_000
         assert durable.expired_after(0) == 1

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final
 
-from mypy_extensions import i64
+from mypy_extensions import i32, i64
 from vmq_hooks.types import Message as SeenMessage
 from vmq_hooks.types import SubscriberId
 from vmq_hooks.verdicts import Refuse
@@ -394,7 +394,7 @@ class Sender:
         self.inflight_is_stored = False
         for delivery in store.load_inflight(self.session, self.first_order):
             self.inflight.put(delivery)
-            self.inflight.last_packet_id = delivery.packet_id
+            self.inflight.last_packet_id = i32(delivery.packet_id)
         self.skip_ids()
         self.count_inflight()
 

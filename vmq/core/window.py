@@ -13,7 +13,7 @@ from collections import deque
 from operator import attrgetter
 from typing import Final
 
-from mypy_extensions import i64, mypyc_attr
+from mypy_extensions import i32, i64, mypyc_attr
 
 from vmq.mqtt.message import NO_MESSAGE, Delivery, Transient
 
@@ -126,11 +126,11 @@ class InflightWindow:
         self.slots: list[Delivery | None] = NO_SLOTS
         #: How many are in the slots, and how many of these are no session state.
         self.count: i64 = 0
-        self.transients: i64 = 0
+        self.transients: i32 = 0
+        #: The packet id that was given last, 0 at first.
+        self.last_packet_id: i32 = 0
         #: Those of whoever was never sent any are None: windows are many.
         self.runs: PacketRuns | None = None
-        #: The packet id that was given last, 0 at first.
-        self.last_packet_id: i64 = 0
         #: Counts what was sent, for the order.
         self.turn: i64 = 0
 
@@ -144,7 +144,7 @@ class InflightWindow:
 
     def messages(self) -> i64:
         """How many of them are session state."""
-        return self.count - self.transients
+        return self.count - i64(self.transients)
 
     def __contains__(self, packet_id: int) -> bool:
         return self.get(packet_id) is not None
@@ -166,13 +166,13 @@ class InflightWindow:
         if 2 * self.count + 1 >= size and size < MOST_SLOTS:
             slots = self.grow()
             size = len(slots)
-        packet_id: i64 = self.last_packet_id
+        packet_id: i64 = i64(self.last_packet_id)
         while True:
             packet_id = packet_id + 1 if packet_id < LAST_ID else 1
             place: i64 = packet_id & (size - 1)
             if slots[place] is None and (runs is None or runs.of(packet_id) is None):
                 break
-        self.last_packet_id = packet_id
+        self.last_packet_id = i32(packet_id)
         delivery.packet_id = packet_id
         slots[place] = delivery
         self.count += 1

@@ -43,7 +43,7 @@ def away(house: House, name: str, count: int, seconds: float, size: int = 2000) 
     client.lose()
     for number in range(count):
         house.publish(name, (b"%d" % number).ljust(size), 1)
-    house.wall_clock.advance(seconds)
+    house.pass_time(seconds)
 
 
 def counts(house: House) -> dict[str, int]:

@@ -39,7 +39,7 @@ def test_many_sessions_expire_some_at_a_time(
     durable.options.persistent_client_expiration = 10.0
     for number in range(600):
         durable.registry.unregister(durable.registry.create(f"{number}", False))
-    durable.wall_clock.advance(11)
+    durable.pass_time(11)
     upkeep = Upkeep(
         durable.core,
         {"": durable.registry},

@@ -28,6 +28,7 @@ JOBS: Final = Columns(
     (
         "queue",
         "mountpoint",
+        "topic",
         "created",
         "ttl",
         "retry",
@@ -45,6 +46,7 @@ DEAD: Final = Columns(
     (
         "queue",
         "mountpoint",
+        "topic",
         "created",
         "state",
         "priority",
