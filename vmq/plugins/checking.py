@@ -116,9 +116,8 @@ class Checked:
             steps = steps_of(name, plugin, PluginGuard(name))
             check(name, options, plugin, own, broker)
         except (LoadError, ConfigError) as error:
-            if isinstance(
-                error.__cause__, KeyboardInterrupt
-            ):  # Ctrl-C, while the plugin's code ran
+            # Ctrl-C, while the plugin's code ran.
+            if isinstance(error.__cause__, KeyboardInterrupt):
                 raise error.__cause__ from None
             self.problems += str(error).splitlines()
             return

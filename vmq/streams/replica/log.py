@@ -54,8 +54,8 @@ class ReplicaLog:
         self._folder = folder = partition.folder
         self._header = header = partition.header
         self._codec, self._aside = Codec(header), FilesAside(folder, header)
-        self._digests = Digests(header)
         self.blank = self._codec.blank
+        self._digests = Digests(header)
         #: Rises when a segment is another one that may not be compacted yet.
         self.changes = 0
         self._began = 0.0

@@ -84,9 +84,8 @@ class StepCopies:
                     try:
                         os.fsync(file.fileno())
                     except OSError:
-                        (
-                            folder / name
-                        ).unlink()  # the next sync would say nothing of it: it is to be sent anew
+                        # The next sync would say nothing of it: it is to be sent anew.
+                        (folder / name).unlink()
                         raise
             write_state(folder, StagedState(-1, None, asked))
         except msgspec.MsgspecError as error:
