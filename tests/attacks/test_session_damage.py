@@ -132,6 +132,13 @@ def test_a_look_into_a_queue_tells_what_cannot_be_read_and_goes_on(
         reach(lambda: health(several.broker)[1]["reasons"])
 
 
+def is_refused(broker: BrokerProcess, client_id: str) -> bool:
+    """Whether a durable client is told that its session cannot be had."""
+    wire, code = connect(broker, client_id)
+    wire.close()
+    return code == REFUSED_UNAVAILABLE
+
+
 def test_three_flipped_bytes_refuse_the_sessions_that_they_concern(
     fresh_broker: BrokerFactory, tmp_path: Path
 ) -> None:
@@ -144,17 +151,14 @@ def test_three_flipped_bytes_refuse_the_sessions_that_they_concern(
         bystander.ping()  # it is connected still
     refused = [number for number, got in found.items() if got is None]
     assert hurt in refused
-    assert (
-        len(refused) <= 2
-    )  # a block has a part of one line, or the end of it and the begin of the next
+    # A block has a part of one line, or the end of it and the begin of the next.
+    assert len(refused) <= 2
     for number, got in found.items():
         if got is not None:
             assert got == [payload(number, seq) for seq in range(1, MESSAGES + 1)]
     # It is told, who is refused stays so, and new durable clients are served.
     broker.wait_log(f"error .*the store is damaged: .*dev-{hurt}.*vmq store repair")
-    wire, code = connect(broker, f"dev-{hurt}")
-    wire.close()
-    assert code == REFUSED_UNAVAILABLE
+    assert is_refused(broker, f"dev-{hurt}")
     broker.wait_log(
         f"client=dev-{hurt} .*refused: part of its stored session is damaged: .*vmq store repair"
     )
@@ -175,9 +179,7 @@ def test_three_flipped_bytes_refuse_the_sessions_that_they_concern(
     # So it is after a restart.
     broker = fresh_broker(LISTEN, tmp_path, ENV)
     broker.wait_log(f"error .*the store is damaged: .*dev-{hurt}")
-    wire, code = connect(broker, f"dev-{hurt}")
-    wire.close()
-    assert code == REFUSED_UNAVAILABLE
+    assert is_refused(broker, f"dev-{hurt}")
     assert health(broker)[1]["status"] == "degraded"
     assert broker.terminate() == 0
 

@@ -151,12 +151,14 @@ class Registry(AwaySessions):
             if subscriber.is_shared():
                 self.core.sessions.on_subscriber(CHANGED, self, subscriber, "")
             hook = self.core.hooks.on_client_offline
-            self.core.tell("on_client_offline", hook, queue.subscriber_id())
+            if hook is not None:
+                self.core.tell("on_client_offline", hook, queue.subscriber_id())
         else:
             queue.leave_output()
             self.end_session(subscriber)
             gone = self.core.hooks.on_client_gone
-            self.core.tell("on_client_gone", gone, queue.subscriber_id())
+            if gone is not None:
+                self.core.tell("on_client_gone", gone, queue.subscriber_id())
         for delivery in shared:
             self.redeliver(delivery)
 
@@ -218,7 +220,8 @@ class Registry(AwaySessions):
             self.end_session(self.subscribers[client_id])
             self.core.counters.client_expired += 1
             hook = self.core.hooks.on_session_expired
-            self.core.tell("on_session_expired", hook, SubscriberId(client_id, self.mountpoint))
+            if hook is not None:
+                self.core.tell("on_session_expired", hook, SubscriberId(client_id, self.mountpoint))
         return len(expired)
 
     # Subscriptions

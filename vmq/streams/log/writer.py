@@ -34,7 +34,10 @@ ROLL_EVERY: Final = 10.0
 
 
 def promised(function: Callable[[], T]) -> "tuple[Future[T], Callable[[], None]]":
-    """What will come of a function, and what calls it; whatever that raises is for who waits."""
+    """What will come of a function, and what calls it; whatever that raises is for who waits.
+
+    Nobody but the future is told, so nothing may pass by it, as in `concurrent.futures`: who waits would for ever.
+    """
     future: Future[T] = Future()
 
     def work() -> None:
