@@ -246,6 +246,7 @@ class Registry(AwaySessions):
         subscriber.note_asked(topic_filter, asked)
         present = subscriber.find(topic_filter)
         if present is not None:
+            present.renewed += 1
             if present.qos == qos:
                 return
             present.qos = qos  # the trie and the group hold the same object

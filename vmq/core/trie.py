@@ -26,13 +26,15 @@ MOST_NEW_NODES: Final = 3
 class Subscription:
     """A subscriber's wish for one filter.
 
-    `group` is empty, or the whole filter if that is `$share/name/filter`.
+    `group` is empty, or the whole filter if that is `$share/name/filter`. `renewed` counts how often it was asked for
+    again.
     """
 
     def __init__(self, queue: Queue, qos: int, group: str) -> None:
         self.queue = queue
         self.qos = qos
         self.group = group
+        self.renewed: int = 0
 
 
 class Group:

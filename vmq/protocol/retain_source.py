@@ -61,6 +61,9 @@ class Check:
         self.qos = qos
         self.found = found
         self.output = subscriber.output
+        #: The subscription that they are for, and whose SUBSCRIBE asked for them.
+        self.subscription = subscriber.find(topic_filter)
+        self.renewed = 0 if self.subscription is None else self.subscription.renewed
         self.allowed: list[Message] = []
         #: How many of them were looked at, and about how many the verdict is awaited.
         self.place: int = 0
@@ -139,13 +142,16 @@ class Check:
                 subscriber, self.topic_filter, self.allowed, self.qos, self.first
             )
             return
-        # Subscription, connection and messages may be others meanwhile.
+        # Subscription, connection and messages may be others meanwhile; a later SUBSCRIBE brings its own.
+        present = subscriber.find(self.topic_filter)
         if (
             subscriber.output is not self.output
-            or self.topic_filter not in subscriber.subscriptions
+            or present is None
+            or present is not self.subscription
+            or present.renewed != self.renewed
         ):
             return
         retained = registry.retained
-        present = [each for each in self.allowed if retained.get(each.topic.decode()) is each]
-        registry.send_retained(subscriber, self.topic_filter, present, self.qos, False)
+        found = [each for each in self.allowed if retained.get(each.topic.decode()) is each]
+        registry.send_retained(subscriber, self.topic_filter, found, self.qos, False)
         registry.core.outbox.flush()

@@ -159,6 +159,32 @@ def test_few_verdicts_are_awaited_at_a_time(house: House) -> None:
     assert not {"t/3", "t/4"}.intersection(found)
 
 
+@pytest.mark.parametrize("verdict", [None, Refuse("no")])
+@pytest.mark.parametrize("leaves", [False, True])
+def test_what_an_earlier_subscribe_asked_for_does_not_come_behind_a_later_one(
+    house: House, verdict: Any, *, leaves: bool
+) -> None:
+    """The verdicts come in reverse order: the message came at the earlier QoS, and if it was refused by now."""
+    house.client("source").publish("t/0", b"kept", qos=1, retain=True)
+    judge = Judge(house)
+    pending: list[Pending] = []
+
+    def later(_topic: str) -> Pending:
+        pending.append(Pending(lambda: None))
+        return pending[-1]
+
+    judge.answer = later
+    client = house.subscriber("new", ("t/#", 1))
+    if leaves:
+        client.unsubscribe("t/#")
+    client.subscribe(("t/#", 0))
+    earlier, newer = pending
+    newer.finish(verdict)
+    earlier.finish(None)
+    house.settle()
+    assert [each.qos for each in client.take()] == ([0] if verdict is None else [])
+
+
 @pytest.mark.parametrize("leaves", [False, True])
 def test_who_does_not_want_them_any_more_gets_none(house: House, *, leaves: bool) -> None:
     keep(house, 1)
