@@ -11,8 +11,6 @@ from vmq.core.context import Core
 from vmq.core.subscriber import Subscriber
 from vmq.store.entries import scope_of
 
-#: Milliseconds: by more the wall clock does not differ from the time that has passed unless it was set.
-STEP: Final = 2000
 #: Sessions that are written anew in one step.
 SESSIONS_A_STEP: Final = 256
 
@@ -31,19 +29,17 @@ class AwaySessions:
         self.offline: dict[str, int] = {}
         #: Those of them that are to be written anew.
         self.moved: list[str] = []
-        #: How far the wall clock was ahead of the monotonic one when it was looked at last.
-        self.ahead: int = self.wall_ms() - int(core.clock() * 1000)
-
-    def wall_ms(self) -> int:
-        return int(self.core.wall_clock() * 1000)
+        #: `Core.clock_set` when it was looked at last.
+        self.clock_set: int = core.clock_set
 
     def now_ms(self) -> int:
         """Milliseconds of wall clock time; who is away has moved with it, if it was set."""
-        now = self.wall_ms()
-        ahead = now - int(self.core.clock() * 1000)
-        step = ahead - self.ahead
-        self.ahead = ahead
-        if abs(step) > STEP and self.offline:
+        core = self.core
+        core.waits_now()  # looks at the clocks
+        now = int(core.wall_clock() * 1000)
+        step = core.clock_set - self.clock_set
+        self.clock_set = core.clock_set
+        if step and self.offline:
             for client_id in self.offline:
                 self.offline[client_id] += step
             is_writing = bool(self.moved)

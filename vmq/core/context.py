@@ -48,6 +48,9 @@ CLAIMED: Final = 0
 CHANGED: Final = 1
 ENDED: Final = 2
 
+#: Milliseconds: by more the wall clock does not differ from the time that has passed unless it was set.
+CLOCK_STEP: Final = 2000
+
 #: More bytes than there ever are.
 NO_LIMIT: Final = 1 << 60
 
@@ -243,7 +246,11 @@ class Core:
         self.clock = clock
         #: Seconds since 1970, for what must mean the same after a restart.
         self.wall_clock = wall_clock
-        #: When the commit of which number began to gather what waits, in milliseconds by `wall_clock`.
+        #: Milliseconds by which the wall clock is ahead of the monotonic one, as it was when it was looked at last.
+        self.ahead: int = int(wall_clock() * 1000) - int(clock() * 1000)
+        #: Milliseconds by which it was set while the broker ran, in earlier lives too, if there is a store.
+        self.clock_set: int = 0 if store is None else store.clock_set
+        #: When the commit of which number began to gather what waits, as `waits_now` has it.
         self.gathers_since: int = 0
         self.gathers: int = 0
         #: choose(n) is a random number from 0 to n - 1.
@@ -323,14 +330,30 @@ class Core:
         """Has something done in the next turn of the event loop."""
         self.call_soon(call)
 
+    def waits_now(self) -> int:
+        """The time by which it counts how long messages wait, in milliseconds.
+
+        It is wall clock time, so that it goes on across restarts, as if that clock had never been set while the broker
+        ran: a step forward, as by NTP, makes nothing older. It is above 0.
+        """
+        now = int(self.wall_clock() * 1000)
+        ahead = now - int(self.clock() * 1000)
+        step = ahead - self.ahead
+        self.ahead = ahead
+        if abs(step) > CLOCK_STEP:
+            self.clock_set += step
+            if self.store is not None:
+                self.store.put_clock_set(self.clock_set)
+        return max(1, now - self.clock_set)
+
     def waits_since(self, store: Store) -> int:
-        """Since when that waits which the store takes now, in milliseconds.
+        """Since when that waits which the store takes now, by `waits_now`.
 
         The clock is read once a commit, unless one may gather for long.
         """
         if self.gathers != store.number or store.acknowledge_early:
             self.gathers = store.number
-            self.gathers_since = int(self.wall_clock() * 1000)
+            self.gathers_since = self.waits_now()
         return self.gathers_since
 
     def end_memory_alarm(self) -> None:

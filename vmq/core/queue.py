@@ -133,7 +133,7 @@ class Queue(Waiting):
             quick.append(delivery)
             self.count_quick(size)
             if self.options.max_age > 0:
-                delivery.since = int(self.core.wall_clock() * 1000)
+                delivery.since = self.core.waits_now()
             self.fast = False
         else:
             self.send_quick(message, retain)
@@ -207,7 +207,7 @@ class Queue(Waiting):
             else:
                 store.put_waiting(self.session, delivery)
         elif self.options.max_age > 0:
-            delivery.since = int(self.core.wall_clock() * 1000)
+            delivery.since = self.core.waits_now()
         if not self.online:
             self.tell_offline(delivery)
         pending = self.pending

@@ -223,9 +223,9 @@ class Waiting(Sender):
         self.drop(oldest, reason)
 
     def too_old(self) -> int:
-        """What waits since before this time, in milliseconds of wall clock time, is too old; 0: nothing is."""
+        """What waits since before this time, by `Core.waits_now`, is too old; 0: nothing is."""
         age = self.options.max_age
-        return int((self.core.wall_clock() - age) * 1000) if age > 0 else 0
+        return max(0, self.core.waits_now() - int(age * 1000)) if age > 0 else 0
 
     def drop_expired(self, limit: int) -> bool:
         """Drops up to so many messages that are too old; whether there may be more."""

@@ -88,9 +88,9 @@ class Delivery:
     in the order of the inflight window. `released` means that PUBREC came and PUBREL was sent: the message itself
     is no longer needed then. `ref` is the number of the message's record, if its stored entry names one instead of
     holding the message. `key` is that of its stored entry, `weight` what it has on disk, in bytes: its entry, and
-    the message's record. `since` is when it began to wait there, in milliseconds of wall clock time (0: it did
-    not). `group` is the shared subscription that chose this subscriber ("" if none did). `sent_at` is kept only
-    when `retry_interval` is on.
+    the message's record. `since` is when it began to wait there, by `Core.waits_now` (0: it did not). `group` is the
+    shared subscription that chose this subscriber ("" if none did). `sent_at` is kept only when `retry_interval` is
+    on.
     """
 
     def __init__(self, message: Message, qos: int, retain: bool, group: str) -> None:

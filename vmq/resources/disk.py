@@ -186,9 +186,9 @@ class DiskWatch:
     async def absent(self) -> list[tuple[int, int, Queue]]:
         """A heap of the queues of absent sessions that have something in the store, who loses it first in front."""
         sizes = self.store.sizes
-        now = int(self.core.wall_clock() * 1000)
         found: list[tuple[int, int, Queue]] = []
         for registry in self.registries():
+            now = registry.now_ms()
             for number, (client_id, since) in enumerate(list(registry.offline.items())):
                 if number % QUEUES == QUEUES - 1:
                     await asyncio.sleep(0)

@@ -14,7 +14,7 @@ from vmq.store.entries import StoredSession, decode_retained, split_scope, waiti
 from vmq.store.files import StoreFlawError, check_whole, is_manifest, is_table
 from vmq.store.lines import check_end, is_end, line_ends, places, scan
 from vmq.store.sent import Run, runs_of
-from vmq.store.store import FORMAT, FORMAT_1, Store, StoreError
+from vmq.store.store import CLOCK_SET, FORMAT, FORMAT_1, Store, StoreError
 
 #: Sessions whose lines are ended in one write.
 ENDED_AT_ONCE: Final = 1000
@@ -249,6 +249,7 @@ def open_store(
         move_all_sent(db)
         store.next_message = last_number(db, b"m") + 1 + skipped(damage)
         load_sizes(store)
+        store.clock_set = int.from_bytes(db.get(CLOCK_SET) or b"", "big", signed=True)
     except plyvel.Error as error:
         db.close()
         raise StoreDamagedError(path, text_of(error)) from None

@@ -29,6 +29,7 @@ Records, by the first byte of their key (integers are big-endian, so that keys s
     p query                 -> batch (8), messages published of it (8)      a sink's batch under way
     l                       -> random name of this store (8), life of the broker as a node (8)
     l alone                 ->                                      the broker ran without other nodes since
+    l clock                 -> by how many milliseconds (8, signed) the wall clock was set while brokers ran
     o node NUL life number  -> messages     a parcel that another node has not confirmed
     o node NUL              -> how many messages these are (8), their bytes (8)
     k session               -> whose session this is a copy of     a copy that was kept for another node *
@@ -51,8 +52,8 @@ A session gets a new number each time it begins, so that deleting an old one (in
 may be long) never touches the new one. An entry holds its message itself if it is small and in one
 queue only; else it names an `m` record, and a payload is stored once however many queues hold it. What a
 share group chose this queue for ends with the group's name and its length (2), so that it can go to another
-member after a restart as before. Behind that, what has waited has when it began to (6, milliseconds), and what names a
-message the length of that one's record (4); the other of the two is 0 then.
+member after a restart as before. Behind that, what has waited has when it began to (6, `Core.waits_now`), and what
+names a message the length of that one's record (4); the other of the two is 0 then.
 """
 
 from collections.abc import Callable
@@ -73,6 +74,9 @@ FORMAT: Final = b"vmq 2"
 #: An older format, without the ends of lines; they are added when such a store is opened.
 FORMAT_1: Final = b"vmq 1"
 
+#: The key of `Store.clock_set`.
+CLOCK_SET: Final = b"lclock"
+
 
 class Store(Entries):
     """One LevelDB database. `schedule` is called when there is something to commit."""
@@ -84,6 +88,8 @@ class Store(Entries):
         #: `vmq.resources.disk`.
         self.max_total: int = 0
         self.is_short = False
+        #: Milliseconds by which the wall clock was set while brokers ran: entries have time as if it never was.
+        self.clock_set: int = 0
         #: That it is full has been told.
         self.was_full = False
 
@@ -161,6 +167,11 @@ class Store(Entries):
         if raw is None:
             return None
         return int.from_bytes(raw[:8], "big"), int.from_bytes(raw[8:], "big")
+
+    def put_clock_set(self, milliseconds: int) -> None:
+        """Notes by how much the wall clock was set while brokers ran."""
+        self.clock_set = milliseconds
+        self.put(CLOCK_SET, milliseconds.to_bytes(8, "big", signed=True))
 
     # Nodes of a cluster
 

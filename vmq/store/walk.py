@@ -32,7 +32,7 @@ from vmq.store.lines import LINES, check_end, is_end, line_ends
 from vmq.store.opening import no_format, other_format, text_of
 from vmq.store.references import Numbered, References
 from vmq.store.sent import RUN
-from vmq.store.store import FORMAT, FORMAT_1
+from vmq.store.store import CLOCK_SET, FORMAT, FORMAT_1
 
 #: The first bytes of vmq's keys.
 KINDS: Final = b"abcdefghijklmnopqrstuvwxyz"
@@ -314,7 +314,8 @@ class Walk:
         """What belongs to messages between nodes."""
         for key, value in self.records(prefix=b"l"):
             is_place = key in (b"l", b"lcopied") and len(value) == 16
-            if not is_place and (key, value) != (b"lalone", b""):
+            is_clock = key == CLOCK_SET and len(value) == 8
+            if not (is_place or is_clock) and (key, value) != (b"lalone", b""):
                 self.found_malformed("ill-formed records of this node", key)
         for key, value in self.records(prefix=b"o"):
             name, _, place = key[1:].partition(b"\0")

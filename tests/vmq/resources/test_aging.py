@@ -16,11 +16,11 @@ def test_what_waits_too_long_is_dropped(durable: House) -> None:
     durable.options.max_age = 100
     subscribed(durable, clean=False).lose()
     publish_numbers(durable, 1, 2)
-    durable.wall_clock.advance(60)
+    durable.pass_time(60)
     publish_numbers(durable, 3)
     look(durable)
     assert durable.queue("s").waiting() == 3
-    durable.wall_clock.advance(41)
+    durable.pass_time(41)
     look(durable)
     assert durable.queue("s").waiting() == 1
     assert durable.core.counters.queue_message_expired == 2
@@ -32,18 +32,37 @@ def test_age_counts_across_restarts(durable: House) -> None:
     durable.options.max_age = 100
     subscribed(durable, clean=False).lose()
     publish_numbers(durable, 1)
-    durable.wall_clock.advance(60)
+    durable.pass_time(60)
     durable.restart()
-    durable.wall_clock.advance(41)
+    durable.pass_time(41)
     look(durable)
     assert durable.queue("s").waiting() == 0
     assert read_on(durable.client("s", clean=False)) == []
 
 
+@pytest.mark.parametrize("hours", (5, -5))
+@pytest.mark.parametrize("restarts", (False, True))
+def test_a_clock_that_is_set_makes_nothing_older_or_younger(
+    durable: House, hours: int, *, restarts: bool
+) -> None:
+    durable.options.max_age = 100
+    subscribed(durable, clean=False).lose()
+    publish_numbers(durable, 1)
+    durable.pass_time(60)
+    durable.wall_clock.advance(hours * 3600)
+    publish_numbers(durable, 2)
+    if restarts:
+        durable.restart()
+    for seconds, left in ((39, 2), (2, 1), (58, 1), (2, 0)):
+        durable.pass_time(seconds)
+        look(durable)
+        assert durable.queue("s").waiting() == left
+
+
 def test_what_came_before_the_option_has_its_age_too(durable: House) -> None:
     subscribed(durable, clean=False).lose()
     publish_numbers(durable, 1)
-    durable.wall_clock.advance(1000)
+    durable.pass_time(1000)
     look(durable)
     assert durable.queue("s").waiting() == 1
     durable.options.max_age = 100
@@ -61,9 +80,9 @@ def test_a_client_that_is_connected_gets_nothing_too_old(
     durable.options.max_inflight_messages = 1
     client = subscribed(durable, clean=clean)
     publish_numbers(durable, *range(1, 5))
-    durable.wall_clock.advance(60)
+    durable.pass_time(60)
     publish_numbers(durable, *range(5, 8))
-    durable.wall_clock.advance(41)
+    durable.pass_time(41)
     assert read_on(client) == [1, *((7, 6, 5) if lifo else (5, 6, 7))]
     assert client.queue.dropped == 3
 
@@ -73,7 +92,7 @@ def test_qos_0_that_waits_for_a_socket_ages_too(house: House) -> None:
     client = subscribed(house)
     client.block()
     publish_numbers(house, 1, qos=0)
-    house.wall_clock.advance(101)
+    house.pass_time(101)
     publish_numbers(house, 2, qos=0)
     client.unblock()
     assert take_numbers(client) == [2]
@@ -98,7 +117,7 @@ def test_a_message_that_is_gone_does_not_keep_the_rest(durable: House) -> None:
     durable.options.max_age = 100
     subscribed(durable, clean=False).lose()
     publish_numbers(durable, *range(600))
-    durable.wall_clock.advance(101)
+    durable.pass_time(101)
     publish_numbers(durable, 600)
     look(durable)
     assert durable.queue("s").waiting() == 1
@@ -114,7 +133,7 @@ def test_the_clock_is_read_once_a_commit_that_cannot_gather_for_long(
     house.patient = True
     for number in (1, 2):
         publish_numbers(house, number)
-        house.wall_clock.advance(5)
+        house.pass_time(5)
     house.settle()
     publish_numbers(house, 3)
     queue, store = house.queue("s"), house.store

@@ -178,6 +178,8 @@ class Migration:
                 raw = value.partition(b"\0")[2] if kind == "h" else value
                 delivery = self._store.read_entry(raw)
                 if delivery is not None:
+                    if delivery.since:  # slots go by the wall clock as it is
+                        delivery.since += self._store.clock_set
                     line.append((int.from_bytes(key[9:], "big"), delivery))
 
     def _take_copies(self, found: SlotImport, records: dict[str, Record]) -> None:

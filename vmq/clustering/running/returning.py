@@ -185,7 +185,7 @@ class Return:
     def _put_waiting(self, session: bytes, message: StoredMessage, qos: int) -> None:
         delivery = message.delivery(qos)
         self._next[session] = delivery.seq = self._next.get(session, 0) + 1
-        delivery.since = message.stamp
+        delivery.since = max(1, message.stamp - self._store.clock_set)
         self._store.put_waiting(session, delivery)
 
 
