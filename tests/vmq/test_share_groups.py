@@ -51,6 +51,22 @@ def test_a_connected_member_that_has_to_wait_comes_before_one_that_is_away(
     assert blocked.payloads() == [b"1"]
 
 
+@pytest.mark.parametrize(("is_there", "qos"), ((True, 0), (True, 1), (False, 1)))
+def test_a_member_whose_queue_has_room_comes_before_one_whose_queue_is_full(
+    durable: House, qos: int, *, is_there: bool
+) -> None:
+    durable.options.max_online_messages = durable.options.max_offline_messages = 2
+    for client in members(durable, "full", "roomy", clean=False):
+        if is_there:
+            client.block()
+        else:
+            client.disconnect()
+    for number in range(4):
+        durable.publish("t", b"%d" % number, qos)  # by choice all would go to the first
+    assert [durable.queue(name).waiting() for name in ("full", "roomy")] == [2, 2]
+    assert durable.core.counters.queue_message_drop == 0
+
+
 @pytest.mark.parametrize("qos", (1, 2))
 @pytest.mark.parametrize("orderly", (False, True))
 def test_what_a_clean_member_leaves_unacknowledged_goes_to_another_in_order(

@@ -446,28 +446,28 @@ class Registry(AwaySessions):
     def deliver_to_member(self, group: Group, message: Message, source: Source) -> bool:
         """Gives a message to one member of a share group; False if it has none.
 
-        A connected member with nothing waiting is preferred, then any connected one, then a durable
-        session that is away. On one node every policy but the choice among nodes is the same.
+        A connected member with nothing waiting is preferred, then any connected one, then a durable session that is
+        away; of either those with room. On one node every policy but the choice among nodes is the same.
         """
         members = group.order
         count = len(members)
         start = self.core.choose(count) if count > 1 else 0
         chosen: Subscription | None = None
+        best = 0
         for offset in range(count):
             member = members[(start + offset) % count]
             queue = member.queue
-            if not queue.is_for(min(message.qos, member.qos)) or queue.sent(source):
+            qos = min(message.qos, member.qos)
+            if not queue.is_for(qos) or queue.sent(source) or (queue.ended and not queue.online):
                 continue
-            if not queue.online:
-                if chosen is None and not queue.ended:
-                    chosen = member
-                continue
-            ready = not queue.output.blocked and not queue.has_waiting() and queue.window_open()
-            if ready:
+            if queue.online and queue.is_idle():
                 chosen = member
                 break
-            if chosen is None or not chosen.queue.online:
-                chosen = member
+            rank = 3 if queue.online else 1
+            if rank >= best and queue.has_room(qos, message.length()):
+                rank += 1
+            if rank > best:
+                chosen, best = member, rank
         if chosen is None:
             return False
         qos = chosen.qos

@@ -72,6 +72,10 @@ class Waiting(Sender):
         """Whether a QoS 1 or 2 message has to queue up behind others."""
         return bool(self.pending) or self.backlog > 0 or self.burst is not None
 
+    def is_idle(self) -> bool:
+        """Whether what comes now is sent at once, at any QoS, to a client that is there."""
+        return not self.output.blocked and not self.has_waiting() and self.window_open()
+
     def count_memory(self) -> None:
         """What waits in memory has changed otherwise than message by message."""
         self.core.waiting_bytes -= self.droppable_bytes()
@@ -118,6 +122,10 @@ class Waiting(Sender):
         """Whether a QoS 1 or 2 message of this size may not wait."""
         limit = self.count_limit()
         return 0 <= limit <= self.waiting() or self.lacks_bytes(size)
+
+    def has_room(self, qos: int, size: int) -> bool:
+        """Whether a message of this QoS and size may wait, without another being dropped for it."""
+        return not (self.is_full(size) if qos else self.is_quick_full(size))
 
     def lacks_bytes(self, size: int) -> bool:
         """Whether so many bytes more would be too many at QoS 1 and 2, whatever their number."""
