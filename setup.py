@@ -101,6 +101,7 @@ COMPILED = (
     "vmq/jobs/queue.py",
     "vmq/jobs/record.py",
     "vmq/jobs/sharing_port.py",
+    "vmq/jobs/order.py",
     "vmq/jobs/queues.py",
     "vmq/jobs/paging/columns.py",
     "vmq/jobs/paging/marks.py",

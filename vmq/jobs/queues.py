@@ -5,6 +5,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from vmq.jobs.order import NameOrder
 from vmq.jobs.queue import DEAD, Job, JobQueue
 from vmq.jobs.rules import JobRules
 from vmq.jobs.timers import JobTimers, Timed
@@ -67,14 +68,15 @@ class JobQueues:
 
     def __init__(self, rules_of: Callable[[bytes], JobRules]) -> None:
         self.rules_of = rules_of
-        #: The jobs that are in memory.
+        #: The jobs that are in memory, and the order in which they were added.
         self.jobs: dict[bytes, Job] = {}
+        self.job_order = NameOrder(self._created)
         self.timers = JobTimers()
         #: Keys that keep others out, of jobs that are in memory, or are gone.
         self.keys: dict[tuple[bytes, bytes], JobKey] = {}
-        #: No job came from elsewhere, or was paged out: they are in the order of adding.
-        self.is_in_order = True
+        #: The queues, and the order in which they were made.
         self.queues: dict[bytes, JobQueue] = {}
+        self.queue_order = NameOrder(self._number)
         #: Those that are to be looked at, whether they are idle.
         self.unswept: list[JobQueue] = []
         self.queue_number: int = 0
@@ -111,17 +113,34 @@ class JobQueues:
         found.number = self.queue_number
         self.memory += QUEUE_BYTES + len(name)
         self.queues[name] = found
+        self.queue_order.add(name, self.queue_number)
         return found
 
     def queues_after(self, number: int, limit: int) -> list[JobQueue]:
         """Queues in the order of their making, those made after one with this number."""
-        found: list[JobQueue] = []
-        for queue in self.queues.values():
-            if queue.number > number:
-                found.append(queue)
-                if len(found) >= limit:
-                    break
-        return found
+        return [self.queues[name] for name in self.queue_order.after(number, limit)]
+
+    def enter(self, job: Job) -> None:
+        """A job is in memory from now on."""
+        self.jobs[job.id] = job
+        self.job_order.add(job.id, int(job.created))
+
+    def in_memory_after(self, created: int, limit: int) -> list[Job]:
+        """Jobs that are in memory, in the order of adding, those added later than this."""
+        return [self.jobs[job_id] for job_id in self.job_order.after(created, limit)]
+
+    def _created(self, job_id: bytes) -> int | None:
+        job = self.jobs.get(job_id)
+        return None if job is None else int(job.created)
+
+    def _number(self, name: bytes) -> int | None:
+        queue = self.queues.get(name)
+        return None if queue is None else queue.number
+
+    def tidy(self) -> bool:
+        """Has the orders forget some of what is gone; whether more is left."""
+        has_more = self.job_order.tidy(len(self.jobs))
+        return self.queue_order.tidy(len(self.queues)) or has_more
 
     def drop_idle(self, now: float, idle: float = QUEUE_IDLE, most: int = MOST_SWEPT) -> bool:
         """Forgets queues that nobody used for so many seconds, looking at some; whether others are left."""

@@ -36,7 +36,7 @@ from vmq.jobs.resp.user import PATIENCE, unsettled
 from vmq.jobs.rules import FSYNC, OFF, OS, JobRules
 from vmq.jobs.schedules import Schedules
 from vmq.jobs.storage.indexing import JobIndexing
-from vmq.jobs.storage.journal import JobJournal, movable
+from vmq.jobs.storage.journal import JobJournal, SegmentWalk
 from vmq.jobs.storage.pauses import JobPauses
 from vmq.jobs.storage.restoring import JobRestore
 from vmq.jobs.storage.segments import JobSegments
@@ -116,11 +116,11 @@ class JobService:
             self.machine.pager.fit(config.limits.max_job_memory or 1 << 60)
             restore = JobRestore(self.machine, self.segments, now)
             restore.run()
-            pauses = JobPauses(self.folder)
-            self._pause(pauses, now)
+            pauses = self._pause(now)
         except OSError as error:
             raise StartError(f"cannot use the jobs: {self.folder}: {error.strerror}") from error
         self.machine.log = self.journal = JobJournal(self.segments, wall, restore.next_serial)
+        self.walk = SegmentWalk(self.machine)
         self.segments.on_step = self._look_at_disk
         self.commit = JobCommit(self.machine, self.journal, core.clock)
         self.commit.watch_time = self._watch_time
@@ -179,10 +179,13 @@ class JobService:
         if links.others():
             schedules.begins = self.core.wall_clock() + _SETTLES
 
-    def _pause(self, pauses: JobPauses, now: float) -> None:
+    def _pause(self, now: float) -> JobPauses:
+        """Has queues refuse what they did at the end."""
+        pauses = JobPauses(self.folder)
         for name, (is_in, is_out) in pauses.read().items():
             queue = self.machine.queues.get(name) or self.machine.make_queue(name, now)
             queue.paused_in, queue.paused_out = is_in, is_out
+        return pauses
 
     def _read_node_id(self) -> bytes:
         """Forty hexadecimal digits that this node keeps."""
@@ -321,7 +324,7 @@ class JobService:
         self._sweeper = self.loop.call_later(SWEEP, self._sweep)
         now = self.core.clock()
         self._look_at_disk()
-        if self.machine.drop_idle(now):
+        if self.machine.drop_idle(now) or self.machine.tidy():
             self._sweep_on()
         try:
             self._clean()
@@ -337,15 +340,15 @@ class JobService:
         oldest = self.segments.oldest()
         if oldest is None:
             return
-        jobs = movable(self.machine.jobs, oldest.number, oldest.live)
         page = self.machine.pager.in_segment(oldest.number)
-        if page is not None and len(jobs) < oldest.live:
-            self.machine.pager.scatter(page)
-            jobs = movable(self.machine.jobs, oldest.number, oldest.live)
-        self.journal.clean(jobs)
+        if page is None:
+            jobs = self.walk.some(oldest.number, oldest.live)
+        else:
+            jobs = self.machine.pager.scatter(page)
+        self.journal.clean([job for job in jobs if job.segment == oldest.number])
         for job in jobs:
             self.machine.pager.offer(job)
-        if jobs:
+        if jobs or not self.walk.is_over:
             self._sweep_on()
 
     def _sweep_on(self) -> None:

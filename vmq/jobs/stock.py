@@ -4,7 +4,6 @@ Pure, as all of the machine (`vmq.jobs.machine`).
 """
 
 from collections.abc import Callable
-from heapq import nsmallest
 from typing import Final
 
 from mypy_extensions import i64
@@ -80,19 +79,11 @@ class JobStock(JobQueues):
 
     def jobs_after(self, created: int, limit: int) -> list[Job]:
         """Jobs in the order of adding, those added later than this."""
-        if not self.is_in_order:
-            later = [
-                (job.created, job.id, job) for job in self.jobs.values() if job.created > created
-            ]
-            later += [(job.created, job.id, job) for job in self.pager.after(created, limit)]
-            return [each[2] for each in nsmallest(limit, later)]
-        found: list[Job] = []
-        for job in self.jobs.values():
-            if job.created > created:
-                found.append(job)
-                if len(found) >= limit:
-                    break
-        return found
+        found = self.in_memory_after(created, limit)
+        if self.pager.count:
+            found += self.pager.after(created, limit)
+            found.sort(key=added)
+        return found[:limit]
 
     def find(self, job_id: bytes, created: int = -1) -> Job | None:
         """A job by its id; `created`: when it was added, if that is known."""
@@ -190,7 +181,7 @@ class JobStock(JobQueues):
         rules = queue.rules
         job.created = self.next_created(now)
         job.expires = now + int(job.delay) + int(job.ttl)
-        self.jobs[job.id] = job
+        self.enter(job)
         queue.jobs += 1
         queue.used = now
         self.counts.added += 1
@@ -334,7 +325,7 @@ class JobStock(JobQueues):
         job.ttl = rules.ttl
         job.created = self.next_created(now)
         job.expires = now + rules.ttl
-        self.jobs[job.id] = job
+        self.enter(job)
         queue.jobs += 1
         self.memory += JOB_BYTES + job.size
         if rules.persistence != OFF:
@@ -356,8 +347,7 @@ class JobStock(JobQueues):
             return False
         if self.memory >= self.max_memory:
             self.refuse(job.queue, 0)
-        self.jobs[job.id] = job
-        self.is_in_order = False
+        self.enter(job)
         job.queue.jobs += 1
         self.counts.added += 1
         self.memory += JOB_BYTES + job.size
@@ -492,3 +482,8 @@ class JobStock(JobQueues):
     def stamp(self, now: float) -> str:
         """The time of an event: seconds since 1970."""
         return str((self.wall + int(now * 1e9)) // 1_000_000_000)
+
+
+def added(job: Job) -> tuple[int, bytes]:
+    """When a job was added, for the order of several."""
+    return int(job.created), job.id

@@ -155,7 +155,6 @@ class PagedJobs(LanePager):
             self.pages[page] = None
             self.count += page.size
         self.machine.memory += cost(page)
-        self.machine.is_in_order = False
         self.machine.timers.set(page, due, self.now)
 
     # In
@@ -228,7 +227,7 @@ class PagedJobs(LanePager):
                 machine.remember_key(job, self.key_until(job), self.now)
         if page.kind == GONE:
             return
-        machine.jobs[job.id] = job
+        machine.enter(job)
         machine.memory += JOB_BYTES
         due = job.expires
         if page.kind == AWAY:

@@ -1,8 +1,8 @@
 """QSCAN and JSCAN: queues and jobs, some at a time.
 
 A cursor is the place in the order of making, so an iteration needs nothing of the broker and sees once what is there
-from its beginning to its end. A call looks at a bounded number; it may give fewer than COUNT, or none, and a cursor. It
-has to walk up to its cursor first, so that it is the last command of its pass.
+from its beginning to its end. A call looks at a bounded number; it may give fewer than COUNT, or none, and a cursor.
+With BUSYLOOP that is long enough that each is the last command of its pass.
 """
 
 from typing import Final

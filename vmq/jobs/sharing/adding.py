@@ -335,8 +335,7 @@ class CopyAdder:
         job.deliveries, job.nacks, job.repeats = terms.deliveries, terms.nacks, terms.repeats
         job.key, job.reason = key, terms.reason
         job.is_delayed = terms.is_delayed
-        machine.jobs[job_id] = job
-        machine.is_in_order = False
+        machine.enter(job)
         queue.jobs += 1
         queue.used = now
         machine.memory += JOB_BYTES + job.size

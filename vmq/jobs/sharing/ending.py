@@ -94,7 +94,7 @@ class JobEnding:
         job.created = machine.next_created(now)
         job.expires = now + lives
         job.ttl = max(1, int(lives))
-        machine.jobs[job_id] = job
+        machine.enter(job)
         queue.jobs += 1
         machine.memory += JOB_BYTES
         if queue.rules.persistence != OFF:

@@ -6,6 +6,7 @@ from mypy_extensions import i64
 
 from vmq.jobs.commit import JobWriter
 from vmq.jobs.queue import ACKED, Job
+from vmq.jobs.queues import JobQueues
 from vmq.jobs.record import ADDED, ADDED_ALIKE, BURIED, DONE, REVIVED, SHARED, SHARED_ALIKE
 from vmq.jobs.rules import FSYNC
 from vmq.jobs.storage.frames import (
@@ -24,8 +25,10 @@ SEGMENT_SIZE: Final = 64 << 20
 #: Frames of a segment: the last one is read frame by frame at a start.
 _MOST_FRAMES: Final = 1 << 16
 _LATEST: Final = (1 << 63) - 1
-#: Jobs that are copied out of the oldest segment at a time.
+#: Jobs that are copied out of the oldest segment at a time; so often so many are looked at for that.
 _MOVED: Final = 500
+_LOOKS: Final = 20
+_LOOKED_AT: Final = 500
 
 
 class JobJournal(JobWriter):
@@ -225,13 +228,35 @@ class JobJournal(JobWriter):
             raise failure
 
 
-def movable(jobs: dict[bytes, Job], segment: int, live: int) -> list[Job]:
-    """Jobs that lie in a segment, some of them; it has `live` of them."""
-    found: list[Job] = []
-    most = min(live, _MOVED)
-    for job in jobs.values():
-        if job.segment == segment:
-            found.append(job)
-            if len(found) >= most:
+class SegmentWalk:
+    """Looks for the jobs that lie in a segment, some at a time, and goes on where it stopped.
+
+    Args:
+        machine: the jobs.
+    """
+
+    def __init__(self, machine: JobQueues) -> None:
+        self.machine = machine
+        self.segment = -1
+        self.created = 0
+        #: It came to the last job: the next look begins with the first.
+        self.is_over = True
+
+    def some(self, segment: int, live: int) -> list[Job]:
+        """Jobs that lie in a segment; it has `live` of them."""
+        if self.segment != segment or self.is_over:
+            self.segment, self.created, self.is_over = segment, 0, False
+        found: list[Job] = []
+        most = min(live, _MOVED)
+        for _ in range(_LOOKS):
+            jobs = self.machine.in_memory_after(self.created, _LOOKED_AT)
+            for job in jobs:
+                self.created = int(job.created)
+                if job.segment == segment:
+                    found.append(job)
+                    if len(found) >= most:
+                        return found
+            if len(jobs) < _LOOKED_AT:
+                self.is_over = True
                 break
-    return found
+        return found

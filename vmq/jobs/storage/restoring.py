@@ -385,14 +385,12 @@ class JobRestore(FrameWalk):
                 if not job.holds_key:
                     self.drop(job)
                 continue
-            machine.jobs[job.id] = job
+            machine.enter(job)
             job.queue.jobs += 1
             if job.state == ACKED:
                 job.queue.done += 1
             machine.memory += JOB_BYTES
             machine.last_created = max(machine.last_created, job.created)
-            if job.copies is not None:
-                machine.is_in_order = False
             self.settle_job(job, now, number)
 
     def settle_key(self, job: Job) -> None:

@@ -11,7 +11,7 @@ from tests.vmq.jobs.storage.test_restoring import Node
 from vmq.jobs.queue import Job
 from vmq.jobs.storage import segments
 from vmq.jobs.storage.frames import HEAD, HEAD_SIZE, frame, job_header
-from vmq.jobs.storage.journal import movable
+from vmq.jobs.storage.journal import SegmentWalk
 from vmq.jobs.storage.segments import HEADER
 
 
@@ -107,7 +107,7 @@ def test_a_body_that_is_not_what_was_written_is_given_to_nobody(tmp_path: Path) 
     oldest = node.segments.oldest()
     assert oldest is not None
     with pytest.raises(OSError, match="is damaged"):
-        node.journal.clean(movable(node.machine.jobs, oldest.number, oldest.live))
+        node.journal.clean(SegmentWalk(node.machine).some(oldest.number, oldest.live))
     node.journal.commit()
     assert oldest.live == 1
     node = node.again()

@@ -15,7 +15,7 @@ from tests.vmq.jobs.support import WALL, machine_of, rules
 from vmq.jobs.machine import JobMachine
 from vmq.jobs.queue import ACTIVE, QUEUED, Job
 from vmq.jobs.storage.indexing import JobIndexing
-from vmq.jobs.storage.journal import JobJournal, movable
+from vmq.jobs.storage.journal import JobJournal, SegmentWalk
 from vmq.jobs.storage.restoring import JobRestore
 from vmq.jobs.storage.segments import JobSegments
 
@@ -332,7 +332,7 @@ def test_what_is_wanted_moves_out_of_a_segment_that_holds_little(node: Node) -> 
     assert node.journal.is_wasteful()
     before = node.segments.total()
     oldest = present(node.segments.oldest())
-    node.journal.clean(movable(node.machine.jobs, oldest.number, oldest.live))
+    node.journal.clean(SegmentWalk(node.machine).some(oldest.number, oldest.live))
     node.journal.commit()
     assert node.segments.total() < before / 5
     state = seen(node.machine)
@@ -406,7 +406,7 @@ def test_a_restart_has_exactly_what_was_committed(
         elif step == "clean":
             oldest = node.segments.oldest()
             if oldest is not None:
-                node.journal.clean(movable(node.machine.jobs, oldest.number, oldest.live))
+                node.journal.clean(SegmentWalk(node.machine).some(oldest.number, oldest.live))
         elif step == "pass":
             node.passes(which)
         elif step == "take":
