@@ -237,19 +237,22 @@ class JobNodes:
     async def hand_over(self, timeout: float, *, is_leaving: bool = False) -> bool:  # noqa: ASYNC109 - a limit
         """Gives what this node serves to other hosts; whether they have all of it.
 
-        A node that leaves its cluster gives it to others of its own host, if there are no other hosts.
+        Hosts that cannot be reached are waited for, unless they leave, too. A node that leaves its cluster gives it to
+        others of its own host, if there are no other hosts.
         """
-        replicas = self.replicas
-        if not replicas.peers.up:
+        mender = self.replicas.mender
+        if not self.links.others():
             return True
-        replicas.mender.is_for_good = is_leaving
-        replicas.set_leaving(True)
+        mender.is_for_good = is_leaving
+        self.replicas.set_leaving(True)
         self.commit.end_soon()
         if not self.commit.machine.count():
             return True
         deadline = self.core.clock() + timeout
-        while not replicas.mender.is_handed_over():
-            if self.core.clock() >= deadline or not replicas.peers.up:
+        while not mender.is_handed_over():
+            if mender.is_in_vain():
+                return False
+            if self.core.clock() >= deadline:
                 log.warning("not all jobs could be handed over in %g s", timeout)
                 return False
             await asyncio.sleep(_LOOK)

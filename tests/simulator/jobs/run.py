@@ -86,7 +86,8 @@ class Faults:
         world._send(name)
 
         def end() -> None:
-            if node.replicas.mender.is_handed_over():
+            mender = node.replicas.mender
+            if mender.is_handed_over() or mender.is_in_vain():
                 world.crash(name)
                 world.losses += world.queue == VOLATILE  # keys of what is done were in memory only
                 self._until(lambda: world.start(name))
@@ -107,7 +108,7 @@ class Faults:
         world._send(name)
 
         def end() -> None:
-            if mender.is_handed_over():
+            if mender.is_handed_over() or mender.is_in_vain():
                 world.crash(name)
                 world.remove(name)
                 world.left.add(name)

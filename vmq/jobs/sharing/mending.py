@@ -43,6 +43,8 @@ class CopyMender:
         self.is_for_good = False
         #: Jobs that were handed over and have not arrived, as far as is known; when all is looked through again.
         self.under_way: dict[bytes, None] = {}
+        #: Those that were not: nobody takes them just now, or they cannot be read.
+        self.kept: dict[bytes, None] = {}
         self.hand_again = 0.0
 
     # Copies made anew
@@ -189,22 +191,32 @@ class CopyMender:
 
     def is_handed_over(self) -> bool:
         """Whether they have all of it, and know what was done here."""
-        if self.machine.pager.queued and self._receivers([]):
-            return False
-        for job_id in [each for each in self.under_way if each not in self.machine.jobs]:
-            del self.under_way[job_id]
+        return self._has_arrived() and not self.kept and not self.machine.pager.queued
+
+    def is_in_vain(self) -> bool:
+        """Whether nobody will take what is left: no member is to come that would."""
+        return self._has_arrived() and not self.peers.awaits_takers(self.is_for_good)
+
+    def _has_arrived(self) -> bool:
+        """Whether each job was looked at, and they have what was handed over, and know what was done here."""
+        for left in (self.under_way, self.kept):
+            for job_id in [each for each in left if each not in self.machine.jobs]:
+                del left[job_id]
         return self.handing.is_over() and not self.under_way and self.ending.is_heard()
 
     def _hand(self, job: Job, now: float) -> int:
         """Gives a job to another node, if this one serves it; the bytes that are sent."""
         copies = job.copies
         self.under_way.pop(job.id, None)
+        self.kept.pop(job.id, None)
         if copies is not None and copies.is_given:
             self.under_way[job.id] = None
         if job.state in (ACKED, WAITING) or (copies is not None and copies.is_away):
             return 0
         if not is_repeated(job.id) and job.state == ACTIVE and not job.is_delayed:
             return 0  # a worker has it, for good or ill
+        job_id = job.id
+        self.kept[job_id] = None
         targets = self._receivers([] if copies is None else copies.nodes)
         if not targets:
             return 0
@@ -213,12 +225,12 @@ class CopyMender:
             self.machine.set_aside(job)
         elif self.machine.holders:
             self.machine.let_go(job)
-        job_id = job.id
         was_queued = wake <= 0
         if not self.federation.give(job, targets[0], now, wake):
             if was_queued:
                 self.machine.put_back(job, now)
             return 0
+        del self.kept[job_id]
         if is_repeated(job_id):
             self.under_way[job_id] = None
         return int(job.size) + _OVERHEAD

@@ -147,6 +147,16 @@ class JobPeers:
         numbers = self.numbers
         return all(numbers.get(each) in self.up for each in self.members)
 
+    def awaits_takers(self, any_host: bool) -> bool:
+        """Whether some member may take copies, once it can be reached: none that leaves, and of this host if of any."""
+        for name in self.members:
+            peer = self.all.get(self.numbers.get(name, 0))
+            if peer is None:
+                return True
+            if not peer.is_leaving and (any_host or peer.host != self.me.host):
+                return True
+        return False
+
     def unreached(self) -> list[int]:
         """Members that are known and cannot be reached."""
         return [each for each in self.numbers.values() if each not in self.up]

@@ -284,6 +284,29 @@ async def test_a_broker_that_stops_hands_over_what_is_in_memory_only(tmp_path: P
         assert got == ids
 
 
+async def test_jobs_are_handed_over_once_somebody_can_be_reached(tmp_path: Path) -> None:
+    async with job_nodes(tmp_path, "ab") as (a, b):
+        job_id = await a("ADDJOB", "q", "x", 5000, "REPLICATE", 1)
+        for name in a.nodes.links.up():
+            a.nodes.on_down(name)  # it is greeted again within a second
+        assert await a.nodes.hand_over(20)
+        assert b.state(job_id) == "queued"
+
+
+async def test_a_job_that_cannot_be_read_is_not_taken_for_handed_over(tmp_path: Path) -> None:
+    async with job_nodes(tmp_path, "ab") as (a, b):
+        job = a.machine.jobs[await a("ADDJOB", "q", "x", 5000, "REPLICATE", 1)]
+        (segment,) = (tmp_path / "a" / "jobs").glob("*.jobs")
+        whole = segment.read_bytes()
+        segment.write_bytes(whole[:-1] + b"y")
+        job.body = None
+        a.machine.memory -= job.size
+        assert not await a.nodes.hand_over(0.3)
+        segment.write_bytes(whole)
+        assert await a.nodes.hand_over(20)
+        assert b.state(job.id) == "queued"
+
+
 async def test_nodes_meet_by_the_addresses_of_their_clients(tmp_path: Path) -> None:
     async with (
         node_of(job_config(tmp_path, "a", [])) as a,
