@@ -12,7 +12,7 @@ from mypy_extensions import i64
 from vmq.jobs import record
 from vmq.jobs.ids import is_repeated
 from vmq.jobs.paging.columns import split_ids
-from vmq.jobs.queue import ACKED, ACTIVE, DEAD, WAITING, Job, JobCopies
+from vmq.jobs.queue import ACKED, ACTIVE, DEAD, QUEUED, WAITING, Job, JobCopies
 from vmq.jobs.queues import JOB_BYTES, key_name, window_of
 from vmq.jobs.rules import OFF
 from vmq.jobs.sharing.context import SharingContext, learn
@@ -352,7 +352,7 @@ class CopyAdder:
             copies.confirmed = list(terms.nodes)
         if terms.serves:
             self._serve(job, terms.wake, now)
-            if not may_repeat and job.serial:
+            if not may_repeat and job.serial and job.state == QUEUED:
                 machine.log.note(record.RETURNED, job)
         else:
             wake = terms.wake

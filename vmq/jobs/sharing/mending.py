@@ -3,6 +3,7 @@
 from typing import Final
 
 from vmq.jobs.ids import is_repeated
+from vmq.jobs.machine import was_given
 from vmq.jobs.queue import ACKED, ACTIVE, QUEUED, WAITING, Job, JobCopies, JobPage
 from vmq.jobs.rules import OFF
 from vmq.jobs.sharing.context import SharingContext
@@ -213,7 +214,7 @@ class CopyMender:
             self.under_way[job.id] = None
         if job.state in (ACKED, WAITING) or (copies is not None and copies.is_away):
             return 0
-        if not is_repeated(job.id) and job.state == ACTIVE and not job.is_delayed:
+        if job.state == ACTIVE and was_given(job):
             return 0  # a worker has it, for good or ill
         job_id = job.id
         self.kept[job_id] = None

@@ -307,6 +307,25 @@ async def test_a_job_that_cannot_be_read_is_not_taken_for_handed_over(tmp_path: 
         assert b.state(job.id) == "queued"
 
 
+@pytest.mark.parametrize("is_delayed", [False, True])
+async def test_what_waits_and_goes_once_at_most_waits_with_others_when_its_node_leaves(
+    tmp_path: Path, is_delayed: bool
+) -> None:
+    async with node_of(job_config(tmp_path, "a", [])) as a:
+        config = job_config(tmp_path, "b", [address(a.broker)])
+        async with node_of(config) as b:
+            await meet(a, b)
+            delay = ("DELAY", 1000) if is_delayed else ()
+            job_id = await a("ADDJOB", "q", "x", 5000, "RETRY", 0, *delay)
+            assert await a("DEQUEUE", job_id) == (not is_delayed)
+            await a("CLUSTER", "LEAVING", "yes")
+            await until(lambda: b.state(job_id) == "active" and not a.state(job_id))
+        async with node_of(config) as b:
+            assert b.state(job_id) == "active"
+            assert await b("ENQUEUE", job_id) == 1
+            assert await b.get("q") == job_id
+
+
 async def test_nodes_meet_by_the_addresses_of_their_clients(tmp_path: Path) -> None:
     async with (
         node_of(job_config(tmp_path, "a", [])) as a,
