@@ -95,6 +95,8 @@ class JobRestore(FrameWalk):
         self.settle()
         pager = self.machine.pager
         pager.began, pager.last_before = self.now, self.machine.last_created
+        # A process that died may not have: from now on acknowledgements count on it, and what was moved goes.
+        self.segments.sync_found()
         self.segments.drop_oldest()
 
     def read_indexed(self, segment: JobSegment) -> bool:

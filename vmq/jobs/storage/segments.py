@@ -233,6 +233,20 @@ class JobSegments:
             self._is_unsure = False
             self._synced = size
 
+    def sync_found(self) -> None:
+        """Has on disk what an earlier life wrote: its last segment may be in memory alone, those before it are not.
+
+        Raises:
+            OSError: the disk.
+        """
+        if self.all:
+            fd = os.open(self.all[max(self.all)].path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fdatasync(fd)
+            finally:
+                os.close(fd)
+            self.sync_folder()
+
     def _write_again(self, last: JobSegment, size: int) -> None:
         """A sync failed: what it was to take may be in memory alone, if it is there, and no other sync takes it."""
         with last.path.open("r+b", buffering=0) as file:

@@ -221,3 +221,15 @@ def test_what_was_torn_and_could_not_be_cut_off_is_before_anything_else_is_writt
     node = node.again()
     assert not node.damaged
     assert set(node.machine.jobs) == ids(jobs)
+
+
+def test_a_start_syncs_what_a_life_left_that_died_before_it_did(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = Node(tmp_path, persistence=2)
+    node.add()
+    node.journal.commit()
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fdatasync", lambda fd: synced.append(os.fstat(fd).st_ino))
+    node = node.again()
+    assert synced == [segment.path.stat().st_ino for segment in node.segments.all.values()]
