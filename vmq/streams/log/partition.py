@@ -6,7 +6,6 @@ stream's acks demand: `append` writes, `publish` shows, and `rollback` undoes wh
 """
 
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -165,8 +164,7 @@ class Partition:
         trusted = None if noted is None else noted.trusted(base)
         index = recover_active(last, base, self.header, trusted)
         active = Active(last, index, index.first_time / 1e6 if index.frames else self.clock())
-        if self.options.durability == "fsync":
-            active.distrust(0 if noted is None else noted.synced_of(base))
+        active.distrust(0 if noted is None else noted.synced_of(base))
         active.sync()
         self._note(active)
         return active
@@ -427,9 +425,8 @@ class Partition:
                 active, size = self.active, self.visible
                 if self.closed or active.synced >= size:
                     return
-                fd = using.enter_context(active.file)  # it may be sealed, and closed, meanwhile
-            os.fdatasync(fd)
-        active.synced = max(active.synced, size)
+                using.enter_context(active.file)  # it may be sealed, and closed, meanwhile
+            active.sync(size)
 
     def retain(self) -> list[Sealed]:
         """Deletes the oldest sealed segments that are too old or too many; returns them."""

@@ -5,6 +5,7 @@ buffer of their own: a file that is cut or goes away under a memory map would en
 """
 
 import os
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
@@ -97,6 +98,10 @@ class Active:
         self.index = index
         self.began = began
         self.synced = 0
+        self.syncing = (
+            threading.Lock()
+        )  # the system tells one of two who sync a file that it failed
+        self.is_doubtful = False
 
     def write(self, parts: Iterable[bytes | memoryview]) -> None:
         """Writes behind what the index covers, all of it or with an error."""
@@ -116,15 +121,24 @@ class Active:
         self.synced = min(self.synced, size)
 
     def distrust(self, synced: int) -> None:
-        """Has the next sync take all behind a byte: an earlier life's last one may have failed. Raises `OSError`."""
-        with self.file as fd:
-            write_again(fd, synced, self.index.size)
+        """Has the next sync take all behind a byte: an earlier life's last one may have failed."""
+        self.synced = synced
+        self.is_doubtful = True
 
-    def sync(self) -> None:
-        """Waits until what is written is on disk."""
-        with self.file as fd:
+    def sync(self, size: int | None = None) -> None:
+        """Waits until what is written is on disk, or so many bytes of it; whoever writes need not be who calls this.
+
+        Raises:
+            OSError: the disk; the next sync writes again what this one was to take.
+        """
+        size = self.index.size if size is None else size
+        with self.syncing, self.file as fd:
+            if self.is_doubtful:
+                write_again(fd, self.synced, size)
+            self.is_doubtful = True
             os.fdatasync(fd)
-        self.synced = self.index.size
+            self.is_doubtful = False
+            self.synced = max(self.synced, size)
 
 
 class PlacedFrame(NamedTuple):

@@ -58,7 +58,7 @@ class ReplicaLog:
         self._digests = Digests(header)
         #: Rises when a segment is another one that may not be compacted yet.
         self.changes = 0
-        self._began = 0.0
+        self._began, self._synced = 0.0, 0
         for leftover in folder.glob("*.tmp"):
             leftover.unlink(missing_ok=True)
         noted = checkpoints.read(folder / CHECKPOINT)
@@ -76,7 +76,9 @@ class ReplicaLog:
         opening.begin_unclean(folder)
         self._checkpoint = CheckpointFile(folder / CHECKPOINT)
         self._commit = opening.CommitFile(folder / COMMIT)
-        self.sync()
+        if self.is_unsynced:
+            self.sync()
+        self._note()
         self.committed = max(self.first, min(committed, self.end))
         self._retire()
         self._show()

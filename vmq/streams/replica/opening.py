@@ -70,7 +70,7 @@ def load(
             break
         if path is paths[-1]:
             found.lost = _load_last(found, path, header, noted)
-            if durability == "fsync" and found.segments:
+            if found.segments:
                 found.segments[-1].distrust(0 if noted is None else noted.synced_of(base))
             break
         behind = int(paths[place + 1].stem)
@@ -84,6 +84,9 @@ def load(
             found.lost = True
             break
     _end_whole(found)
+    if durability != "fsync" and not all((each.parent / CLEAN).exists() for each in paths[:1]):
+        for segment in found.segments[:-1]:
+            segment.distrust(0)  # it was sealed, and not synced
     return found
 
 

@@ -41,6 +41,7 @@ class LooseSegment:
         self.rows = array("q")
         #: Bytes that are on the disk itself.
         self.synced = start
+        self.is_doubtful = False
         #: It is from before there was a group: its batches say nothing of one.
         self.is_earlier = False
 
@@ -283,18 +284,21 @@ class LooseSegment:
         return made
 
     def sync(self) -> None:
-        """Waits until it is on the disk itself. Raises `OSError`."""
+        """Waits until it is on the disk itself. Raises `OSError`: the next one writes again what this was to take."""
         size = self.index.size
         if self.synced < size:
             with self.file as fd:
+                if self.is_doubtful:
+                    write_again(fd, self.synced, size)
+                self.is_doubtful = True
                 os.fdatasync(fd)
+            self.is_doubtful = False
             self.synced = size
 
     def distrust(self, synced: int) -> None:
-        """Has the next sync take all behind a byte: an earlier life's last one may have failed. Raises `OSError`."""
+        """Has the next sync take all behind a byte: an earlier life may not have synced it, or in vain."""
         self.synced = max(self.start, min(synced, self.synced))
-        with self.file as fd:
-            write_again(fd, self.synced, self.index.size)
+        self.is_doubtful = True
 
     def close(self) -> None:
         """Closes the file."""

@@ -3,6 +3,7 @@ import os
 import resource
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -424,4 +425,28 @@ def test_rows_that_an_earlier_life_could_not_sync_are_written_again(
     partition = make(tmp_path, durability="fsync")
     assert read_all(partition) == rows_from(0, 6)
     assert disk.is_whole
+    partition.close()
+
+
+@pytest.mark.parametrize("sync", [Partition.sync_behind, Partition.roll])
+@pytest.mark.parametrize("restarts", [False, True])
+def test_what_a_failed_sync_was_to_take_behind_the_acknowledgements_is_written_again(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    sync: Callable[[Partition], None],
+    restarts: bool,
+) -> None:
+    disk = ForgetfulDisk(monkeypatch)
+    partition = make(tmp_path, durability="os")
+    put(partition, rows_from(0, 3))
+    disk.fails = True
+    with pytest.raises(OSError, match="Input/output error"):
+        sync(partition)
+    disk.fails = False
+    if restarts:
+        partition.close()
+        partition = make(tmp_path, durability="os")
+    sync(partition)
+    assert disk.is_whole
+    assert read_all(partition) == rows_from(0, 3)
     partition.close()

@@ -444,6 +444,25 @@ def test_what_a_failed_sync_was_to_take_is_written_again_before_it_counts(
     partition.shut()
 
 
+def test_an_orderly_end_says_nothing_of_what_an_earlier_life_left_to_the_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partition, leader = filled(tmp_path, durability="os", segments=2)
+    segments = {each.path.stat().st_ino for each in leader.log.segments}
+    partition.shut(clean=False)
+    partition.open()
+    synced = set()
+    monkeypatch.setattr(os, "fdatasync", lambda fd: synced.add(os.fstat(fd).st_ino))
+    partition.shut()
+    assert (tmp_path / opening.CLEAN).exists()
+    assert len(segments) > 1
+    assert synced == segments
+    partition.open()
+    synced.clear()
+    partition.shut()
+    assert not synced, "nothing was written since"
+
+
 def test_a_fetched_file_that_could_not_be_synced_is_fetched_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
