@@ -10,6 +10,7 @@ from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from pathlib import Path
 
 from vmq_hooks import BridgeSession, Broker, SubscriberId
+from vmq_hooks.files import replace_file
 
 from vmq_bridge.config import BridgeConfig
 from vmq_bridge.earlier import Earlier
@@ -199,9 +200,9 @@ class Bridge:
             await remote.unsubscribe(gone)
         if filters:
             # Kept before it is true: what was never subscribed to can be unsubscribed without harm.
-            self._subscribed.save(filters)
+            await self._broker.run_in_thread(self._subscribed.save, filters)
             await remote.subscribe(wanted)
-        self._subscribed.save(filters)
+        await self._broker.run_in_thread(self._subscribed.save, filters)
         self._greeted = True
 
     def _tell_of_drop(self, topic: str, why: str) -> None:
@@ -236,4 +237,4 @@ class Subscribed:
 
     def save(self, filters: list[str]) -> None:
         if filters != self.load():
-            self._path.write_text(json.dumps(filters))
+            replace_file(self._path, json.dumps(filters).encode())

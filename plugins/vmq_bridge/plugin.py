@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from vmq_hooks import Broker, Checking, Mistake, Plugin, SubscriberId, hook
+from vmq_hooks.files import replace_file
 from vmq_hooks.tls import TlsFileError
 
 from vmq_bridge.bridge import Bridge
@@ -48,11 +49,14 @@ class BridgePlugin(Plugin):
 async def _end_others(broker: Broker, present: list[SubscriberId]) -> None:
     """Ends the sessions of bridges that are no longer configured: else they would collect messages for nobody."""
     path = broker.data_dir / "sessions"
-    for each in _read(path):
+    before = _read(path)
+    for each in before:
         if each not in present:
             await broker.disconnect(each, cleanup=True)
             broker.log.info("bridge removed: session %s ended", each)
-    path.write_text(json.dumps([(each.client_id, each.mountpoint) for each in present]))
+    if present != before:
+        data = json.dumps([(each.client_id, each.mountpoint) for each in present])
+        await broker.run_in_thread(replace_file, path, data.encode())
 
 
 def _read(path: Path) -> list[SubscriberId]:

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 import msgspec
+from vmq_hooks.files import replace_file
 
 from vmq.config.columns import changed_types
 from vmq.config.streams import StreamOptions, from_plain
 from vmq.streams.groups.records import made_at
-from vmq.streams.log.checkpoint import sync_folder
 from vmq.streams.log.errors import StreamError
 
 #: Who wants the stream: the configuration, `vmq stream create`, or a plugin.
@@ -132,10 +132,7 @@ def write_definition(
     if stream_id:
         plain["id"] = stream_id
     plain["options"] = msgspec.to_builtins(options)
-    work = folder / (DEFINITION + ".tmp")
-    work.write_text(json.dumps(plain, indent=2) + "\n", encoding="utf-8")
-    work.replace(folder / DEFINITION)
-    sync_folder(folder)
+    replace_file(folder / DEFINITION, (json.dumps(plain, indent=2) + "\n").encode())
 
 
 def lock_folder(folder: Path) -> int:

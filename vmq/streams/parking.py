@@ -6,7 +6,6 @@ rows are no more than what was on its way when the others heard of the damage.
 """
 
 import logging
-import os
 import shutil
 import time
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from typing import Final
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
+from vmq_hooks.files import replace_file
 
 from vmq.config.streams import StreamOptions
 from vmq.streams.log.checkpoint import sync_folder
@@ -141,11 +141,5 @@ def _begin(folder: Path, end: int) -> int:
         return int(path.read_text(encoding="ascii"))
     except (FileNotFoundError, ValueError):
         pass
-    work = path.with_name(BEGIN + ".tmp")
-    with work.open("w", encoding="ascii") as file:
-        file.write(str(end))
-        file.flush()
-        os.fsync(file.fileno())
-    work.replace(path)
-    sync_folder(folder)
+    replace_file(path, str(end).encode())
     return end

@@ -408,10 +408,12 @@ class GroupService:
         self, stream: "Stream", partition: ReplicaPartition, place: ReplicaPlace
     ) -> None:
         mark = partition.folder / GROUP
-        is_other = mark.exists() and mark.read_text(encoding="utf-8") != place.group
-        if is_other or (not mark.exists() and self.places.name not in place.first):
+        found = mark.read_text(encoding="utf-8") if mark.exists() else None
+        # One that is empty was being written when the node, or its power, failed.
+        is_other = bool(found) and found != place.group
+        if is_other or (found is None and self.places.name not in place.first):
             partition.put_aside()  # of a stream that was deleted, of another cluster, or of this node alone
-        if not mark.exists():
+        if found != place.group:
             mark.write_text(place.group, encoding="utf-8")
         self.thread.open(place.group, partition, stream.appender.keys, place.first)
 

@@ -1,14 +1,13 @@
 """What is noted of a query's batches: the last one, the one that is being published, and the one that is decided on."""
 
-import os
 from pathlib import Path
 from typing import Final
 
 import msgspec
+from vmq_hooks.files import replace_file
 
 from vmq.streams.groups.records import GroupKey
 from vmq.streams.groups.steps import PublishStep
-from vmq.streams.log.checkpoint import sync_folder
 from vmq.streams.log.errors import StreamError
 
 STATE: Final = "state.json"
@@ -106,10 +105,4 @@ def read_state(folder: Path) -> tuple[int, tuple[int, list[str]] | None]:
 
 def write_state(folder: Path, state: StagedState) -> None:
     """Keeps the state, in one step, on disk."""
-    work = folder / (STATE + ".tmp")
-    with work.open("wb") as file:
-        file.write(msgspec.json.encode(state))
-        file.flush()
-        os.fsync(file.fileno())
-    work.replace(folder / STATE)
-    sync_folder(folder)
+    replace_file(folder / STATE, msgspec.json.encode(state))
