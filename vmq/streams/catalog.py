@@ -21,7 +21,7 @@ from vmq.disk_room import DiskRoom
 from vmq.mqtt.topics import covers, matches
 from vmq.streams.appender import Appender
 from vmq.streams.column_writer import ColumnWriter
-from vmq.streams.damaged import open_partition
+from vmq.streams.damaged import open_partition, open_partitions
 from vmq.streams.definition import (
     Origin,
     StreamRef,
@@ -103,13 +103,13 @@ class Stream:
 
     def _add_partitions(self) -> None:
         """Opens those that are not open yet."""
-        for number in range(len(self.partitions), self.options.partitions):
-            folder = self.folder / str(number)
-            make = ReplicaPartition if self.is_replicated else open_partition
-            partition = make(folder, self.name, number, self.options, self.clock)
+        make = ReplicaPartition if self.is_replicated else open_partition
+        numbers = range(len(self.partitions), self.options.partitions)
+        more = open_partitions(make, self.folder, numbers, self.options, self.clock)
+        for partition in more:
             partition.on_publish = self._tell
             partition.room = self.room
-            self.partitions.append(partition)
+        self.partitions += more
 
     def set_options(self, options: StreamOptions) -> None:
         """Takes over other options, of a stream that is fed; it keeps the partitions that it has."""

@@ -7,9 +7,10 @@ What other nodes of a cluster had acknowledged before they heard of it waits bes
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import pyarrow as pa
 
@@ -24,6 +25,34 @@ from vmq.streams.parking import Parking, take_in
 ADVICE: Final = "stop the broker and run 'vmq stream repair'"
 
 log = logging.getLogger("vmq.streams")
+
+P = TypeVar("P", bound=Partition)
+
+#: Partitions that are opened at the same time.
+_OPENERS: Final = 16
+
+
+def open_partitions(
+    make: Callable[[Path, str, int, StreamOptions, Callable[[], float]], P],
+    stream: Path,
+    numbers: Iterable[int],
+    options: StreamOptions,
+    clock: Callable[[], float],
+) -> list[P]:
+    """Opens partitions of a stream, by its folder, many at a time: each waits for the disk a moment.
+
+    Raises:
+        OSError: the disk; none is open then.
+    """
+    with ThreadPoolExecutor(_OPENERS) as threads:
+        opening = [
+            threads.submit(make, stream / str(number), stream.name, number, options, clock)
+            for number in numbers
+        ]
+    if failed := [each for each in opening if each.exception() is not None]:
+        for whole in set(opening).difference(failed):
+            whole.result().close()
+    return [each.result() for each in failed or opening]
 
 
 def open_partition(

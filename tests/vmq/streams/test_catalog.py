@@ -1,16 +1,21 @@
 import asyncio
+import errno
+import os
 import shutil
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.support.until import until
+from tests.support.until import PATIENCE, until
 from tests.vmq.streams.support import Opener, options, payloads
 from vmq.streams.catalog import Catalog, Stream
+from vmq.streams.damaged import open_partition
 from vmq.streams.log.commits import Commits
 from vmq.streams.log.errors import StreamError, UnknownPartitionError, UnknownStreamError
+from vmq.streams.log.partition import Partition
 
 
 async def append(catalog: Catalog, topic: str, payload: bytes) -> int:
@@ -239,3 +244,27 @@ async def test_partitions_are_made_beside_the_event_loop_by_one_at_a_time(
     await followed.wait()
     await until(lambda: "made" in catalog.streams)
     assert len(catalog.get("made").partitions) == 2
+
+
+async def test_partitions_are_opened_together_and_all_or_none(
+    opened: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each waits for the disk: a thousand one after another held up the broker for seconds."""
+    together, made = threading.Barrier(3), list[Partition]()
+    failing = {2}
+
+    def meet(folder: Path, stream: str, number: int, *given: Any) -> Partition:
+        together.wait(PATIENCE)
+        if number in failing:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        made.append(open_partition(folder, stream, number, *given))
+        return made[-1]
+
+    catalog = opened()
+    monkeypatch.setattr("vmq.streams.catalog.open_partition", meet)
+    with pytest.raises(OSError, match="Input/output error"):
+        catalog.adopt("made", options(partitions=3), "command")
+    assert [each.closed for each in made] == [True, True]
+    failing.clear()
+    stream = catalog.adopt("made", options(partitions=3), "command")
+    assert [each.number for each in stream.partitions] == [0, 1, 2]
