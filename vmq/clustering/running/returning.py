@@ -18,7 +18,14 @@ from vmq.clustering.slots.effects import Effects
 from vmq.clustering.slots.queued import StoredMessage
 from vmq.clustering.slots.register import ClientRegister, ReceivedId
 from vmq.clustering.slots.state import SlotState
-from vmq.clustering.slots.words import GROUP, of_group_queue, split_scope, store_of
+from vmq.clustering.slots.words import (
+    GROUP,
+    Dot,
+    handed_on,
+    of_group_queue,
+    split_scope,
+    store_of,
+)
 from vmq.mqtt.message import NO_MESSAGE, Delivery
 from vmq.store.lines import scan
 from vmq.store.opening import stored_sessions
@@ -73,24 +80,28 @@ class Return:
         self._unclaimed: list[tuple[str, StoredMessage, int]] = []
         self._members: dict[str, tuple[bytes, int]] = {}
         self._next: dict[bytes, int] = {}
-        #: Those with clients.
+        #: Those with clients, or with messages for a share group.
         self._slots: dict[int, SlotState] = {}
 
     def run(self) -> int:
         """Returns how many sessions there were."""
         count = 0
-        self._slots = {slot: state for slot, state in self._states() if state.registers}
+        self._slots = {
+            slot: state for slot, state in self._states() if state.registers or state.queues
+        }
         self._check()
-        for state in self._slots.values():
+        for slot, state in self._slots.items():
             for client, register in state.registers.items():
                 if register.session:
                     self._put_session(client, register, state)
                     count += 1
             for queue, dots in state.queues.items():
                 if queue.startswith(GROUP):
-                    _, group = of_group_queue(queue)
+                    to, group = of_group_queue(queue)
                     self._unclaimed += [
-                        (group, state.messages[dot], qos) for dot, qos in dots.items()
+                        (group, state.messages[dot], qos)
+                        for dot, qos in dots.items()
+                        if not self._has(to, handed_on(slot, dot))
                     ]
             self.commit()
         for group, message, qos in self._unclaimed:
@@ -151,10 +162,13 @@ class Return:
     def _was_taken(self, received: ReceivedId) -> bool:
         """Whether all slots have a message: else its publisher is to bring it as a new one, twice rather than never."""
         return all(
-            dot in self._slots[slot].context
-            for slot, dot, _ in received.addresses
-            if slot in self._slots
+            self._has(slot, dot) for slot, dot, _ in received.addresses if slot in self._slots
         )
+
+    def _has(self, slot: int, dot: Dot) -> bool:
+        """Whether a slot has seen a message."""
+        state = self._slots.get(slot)
+        return state is not None and dot in state.context
 
     def _put_messages(
         self,

@@ -8,12 +8,14 @@ from msgspec.structs import replace
 
 from tests.support import wire as mqtt
 from tests.support.until import until
-from tests.vmq.clustering.house import House, durable, publish, store_of, subscribed
+from tests.vmq.clustering.house import House, durable, publish, received, store_of, subscribed
 from tests.vmq.clustering.running.slotted import SLOTS, are_owned, owners_of, service, slotted
 from tests.vmq.sockets import Peer, peer_of
 from vmq.broker import Broker
 from vmq.clustering.slots.flow import PACKETS
+from vmq.clustering.slots.queued import StoredMessage
 from vmq.clustering.slots.register import ReceivedId
+from vmq.clustering.slots.words import group_queue, handed_on
 from vmq.config.options import ClusterOptions
 from vmq.runtime.errors import StartError
 from vmq.store.opening import stored_sessions
@@ -185,6 +187,34 @@ async def test_what_a_node_died_with_before_a_slot_took_it_comes_again_without_a
             (mqtt.PUBREC, b""),
             (mqtt.PUBREC, b""),
         ]
+
+
+async def test_what_was_on_its_way_to_another_slot_is_taken_back_once(tmp_path: Path) -> None:
+    """It stays where it was until that slot says that it has it; there nobody else need have a session."""
+    made = in_slots(tmp_path)
+    node = await made.start("a")
+    await until(partial(are_owned, made))
+    async with peer_of(node) as peer:
+        await peer.connect("c", clean=False)
+        await peer.ask(mqtt.subscribe_packet(1, ("$share/g/t", 1)))
+        await go(peer)
+    slots = service(node).machines.slots
+    [there] = owners_of(made, "c").values()
+    here = slots.owners[(there.slot + 1) % SLOTS]
+    for place, payload in enumerate((b"1", b"2"), 1):
+        dot, message = (1, place), StoredMessage(place, b"t", payload, 1, "$share/g/t")
+        here.state.see(dot)
+        here.state.put(group_queue("$share/g/t", there.slot), dot, 1, message)
+        if place == 1:
+            there.state.see(handed_on(here.slot, dot))
+            there.state.put("c", handed_on(here.slot, dot), 1, message.placed(place, 1))
+    for owner in (here, there):
+        slots.touch(owner.slot)
+    await node.stop()
+    async with alone(tmp_path) as broker, peer_of(broker) as peer:
+        assert (await peer.connect("c", clean=False)).body == b"\1\0"
+        await publish(broker, b"3")
+        assert await received(peer, 3) == [b"1", b"2", b"3"]
 
 
 async def test_what_other_nodes_have_too_is_not_taken_back(tmp_path: Path) -> None:
