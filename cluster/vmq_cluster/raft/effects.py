@@ -19,6 +19,8 @@ class Ballot(Struct, array_like=True, frozen=True):
     #: Who the members are, as the log says, and where the batch that says so ends.
     members: Members = Members()
     members_end: int = 0
+    #: The last epoch of its log (`vmq_cluster.raft.replica.epoch_of`).
+    epoch: int = 0
 
 
 @dataclass(slots=True, frozen=True)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from random import Random
-from typing import Any, Final
+from typing import Any
 
 from vmq_cluster.raft.effects import Ballot, Led, Removed
 from vmq_cluster.raft.election import Election, Outcome, Voting
@@ -34,9 +34,6 @@ from vmq_cluster.raft.options import RaftOptions
 from vmq_cluster.raft.recovery import can_lead, objection
 from vmq_cluster.raft.replica import Outlet, Replica
 from vmq_cluster.raft.state import encode_compaction, encode_hole, encode_stores
-
-#: By how much the term rises when an operator recovers a group: lost voters will not have got that far.
-JUMP: Final = 1 << 20
 
 
 class Group:
@@ -193,17 +190,15 @@ class Group:
     def recover(self, now: float) -> str:
         """An operator gives up the voters that are lost: this replica is the only one from now on.
 
-        What others had committed and this one lacks is gone; the log says from where on. The term jumps, so that lost
-        voters which come back with their disks give way. Returns why it cannot be, "" if it is done.
+        What others had committed and this one lacks is gone; the log says from where on. A new epoch begins, so that
+        lost voters which come back with their disks give way. Returns why it cannot be, "" if it is done.
         """
         replica = self.replica
         why = self._objection(now)
         if why:
             return why
-        # Another one, asked beyond a split, leads in another term.
-        jump = JUMP + replica.random.randrange(JUMP)
         self.removed = False
-        replica.set_term(replica.term + jump, replica.name)
+        replica.begin_epoch()
         replica.write_members(Members((replica.name,)))
         if self.leading is not None:
             self.leading.end()
@@ -339,7 +334,8 @@ class Group:
         if self.removed:
             return
         has_more, self._has_more = self._has_more or self._asks, False
-        if replica.name not in replica.members.voters and not has_more:
+        is_voter = replica.name in replica.members.voters
+        if replica.is_left_behind or not (is_voter or has_more):
             for name in replica.members.voters:
                 replica.send(name, Nudge(replica.term))
         else:  # by the members of its log, whether it is one: those who are may need what it has

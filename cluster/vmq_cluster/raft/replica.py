@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from random import Random
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from msgspec.structs import replace
 
@@ -12,6 +12,16 @@ from vmq_cluster.raft.members import Members
 from vmq_cluster.raft.messages import MEMBERS, UNCLEAN, AnyMessage, Batch, Mark
 from vmq_cluster.raft.options import RaftOptions
 from vmq_cluster.raft.state import LogState, encode_members
+
+#: Bits of a term that count elections; above them stands its epoch, which rises when an operator recovers a group.
+_ELECTION_BITS: Final = 32
+#: Of so many epochs one is the next: another replica, recovered beyond a split, leads in another one.
+_EPOCHS: Final = 1 << 20
+
+
+def epoch_of(term: int) -> int:
+    """The epoch of a term: replicas that an operator has given up get no further in theirs."""
+    return term >> _ELECTION_BITS
 
 
 class Outlet(Protocol):
@@ -77,12 +87,24 @@ class Replica:
 
     def save(self, ballot: Ballot) -> None:
         """Takes over another ballot; it is on disk before anything else leaves."""
+        ballot = replace(ballot, epoch=max(ballot.epoch, epoch_of(self.last_term)))
         if ballot != self.ballot:
             self.ballot = ballot
             self.outlet.emit(Save(self.group, ballot))
 
     def set_term(self, term: int, vote: str = "") -> None:
         self.save(replace(self.ballot, term=term, vote=vote))
+
+    def begin_epoch(self) -> None:
+        """An operator has this replica go on, whatever others do."""
+        epoch = epoch_of(self.term) + 1 + self.random.randrange(_EPOCHS)
+        self.save(replace(self.ballot, term=epoch << _ELECTION_BITS, vote=self.name, epoch=epoch))
+
+    @property
+    def is_left_behind(self) -> bool:
+        """Whether the group goes on elsewhere by an operator's word, as its term says, with nothing of that here."""
+        own = max(self.ballot.epoch, epoch_of(self.last_term))
+        return own < epoch_of(self.term)
 
     def set_abstains(self, abstains: bool) -> None:
         self.save(replace(self.ballot, abstains=abstains))

@@ -249,6 +249,34 @@ def test_where_each_side_of_a_split_is_recovered_their_terms_differ() -> None:
     assert sim.group(one).replica.term != sim.group(other).replica.term
 
 
+@pytest.mark.parametrize("forgot", [False, True])
+def test_lost_voters_that_come_back_and_hear_its_term_elect_nobody_in_it(forgot: bool) -> None:
+    """Both would lead in one term, by members of their own: rows of the same offset and term would differ."""
+    sim, left, one, other = of_three()
+    for name in (one, other):
+        sim.kill(name)
+    sim.run(10)
+    assert recover(sim, left) == ""
+    answers = sim.put(left, "t", 0)
+    sim.until(lambda: answers == ["done"], 5, 0.01)
+    sim.start(one)
+    term = sim.group(left).replica.term
+    sim.until(lambda: sim.group(one).replica.term == term, 10)
+    sim.cut_off(left)
+    sim.start(other)
+    sim.until(lambda: sim.group(other).replica.term == term, 10)
+    if forgot:  # it was of this epoch, which its ballot knows
+        sim.kill(left)
+        sim.nodes[left].logs[GROUP].cut_at(2)
+        sim.nodes[left].forgot.add(GROUP)
+        sim.start(left)
+    sim.run(30)
+    assert sim.leaders() == [left]
+    if not forgot:
+        sim.network.heal()
+        goes_on(sim, left, one, other)
+
+
 def test_a_majority_that_lived_on_beyond_a_split_says_what_it_takes_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
