@@ -36,7 +36,6 @@ from vmq.clustering.raft.requests import GroupRequests
 from vmq.clustering.raft.roads import Roads
 from vmq.clustering.raft.standing import Observer
 from vmq.runtime.metrics import Family
-from vmq.streams.replica.converting import GROUP
 from vmq.streams.replica.partition import ReplicaPartition
 from vmq_cluster.effects import Changed
 from vmq_cluster.node import ClusterNode
@@ -392,12 +391,16 @@ class GroupService:
         for group in gone:
             self._close_group(group, *self.places.close(group))
         for group in wanted.keys() - self.places.open.keys():
-            name, number = wanted[group]
-            self.places.open[group] = name, number
-            self.places.opened[name, number] = group
-            stream = self._catalog.streams[name]
-            place = self.picture.places[name, number]
-            self.thread.post(self._open_in_thread, stream, stream.partitions[number], place)
+            self.places.open[group] = wanted[group]
+            self.places.opened[wanted[group]] = group
+            self._open_group(group)
+
+    def _open_group(self, group: str) -> None:
+        """Has the thread open a group, if it is to be open."""
+        key = self.places.open.get(group)
+        if key is not None and not self._is_closed:
+            stream, place = self._catalog.streams[key[0]], self.picture.places[key]
+            self.thread.post(self._open_in_thread, stream, stream.partitions[key[1]], place)
 
     def _converted(self) -> None:
         """A stream goes another way."""
@@ -407,14 +410,15 @@ class GroupService:
     def _open_in_thread(
         self, stream: "Stream", partition: ReplicaPartition, place: ReplicaPlace
     ) -> None:
-        mark = partition.folder / GROUP
-        found = mark.read_text(encoding="utf-8") if mark.exists() else None
-        # One that is empty was being written when the node, or its power, failed.
-        is_other = bool(found) and found != place.group
-        if is_other or (found is None and self.places.name not in place.first):
-            partition.put_aside()  # of a stream that was deleted, of another cluster, or of this node alone
-        if found != place.group:
-            mark.write_text(place.group, encoding="utf-8")
+        try:
+            partition.belong_to(place.group, is_first=self.places.name in place.first)
+        except OSError as error:
+            if self.thread.failed.get(place.group) != str(error):
+                log.error("group=%s: it cannot be opened yet: %s", place.group, error)
+            self.thread.failed[place.group] = str(error)
+            again = (_LOOK, self._open_group, place.group)
+            self._loop.call_soon_threadsafe(self._loop.call_later, *again)
+            return
         self.thread.open(place.group, partition, stream.appender.keys, place.first)
 
     def _close_group(self, group: str, name: str, number: int) -> None:

@@ -5,17 +5,13 @@ They stay as they are, of term 0 and committed; the group's first batch begins a
 
 import os
 from pathlib import Path
-from typing import Final
 
 from vmq.streams.log.checkpoint import sync_folder
 from vmq.streams.log.partition import Partition
 from vmq.streams.log.segment import SUFFIX, index_path
 from vmq.streams.replica.log import COMMIT
 from vmq.streams.replica.opening import CLEAN, commit_note
-from vmq.streams.replica.partition import ReplicaPartition
-
-#: In the folder of a partition that has been opened for a group: which one.
-GROUP: Final = "group"
+from vmq.streams.replica.partition import GROUP, ReplicaPartition
 
 
 def has_single_log(folder: Path) -> bool:

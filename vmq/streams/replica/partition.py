@@ -23,6 +23,8 @@ log = logging.getLogger("vmq.streams")
 
 #: Below the folder of streams: what is no part of any log here any more, each in a data directory of its own.
 ASIDE: Final = ".aside"
+#: In the folder of a partition that has been opened for a group: which one.
+GROUP: Final = "group"
 
 
 class ReplicaPartition(Partition):
@@ -79,6 +81,23 @@ class ReplicaPartition(Partition):
         """
         if size:
             self.room.check(self.folder, size)
+
+    def belong_to(self, group: str, *, is_first: bool) -> None:
+        """What lies here is a group's from now on; what cannot be is put aside.
+
+        `is_first`: this node began the group, so that what no group has opened yet is the beginning of its log.
+
+        Raises:
+            OSError: the disk.
+        """
+        mark = self.folder / GROUP
+        found = mark.read_text(encoding="utf-8") if mark.exists() else None
+        # One that is empty was being written when the node, or its power, failed.
+        is_other = bool(found) and found != group
+        if is_other or (found is None and not is_first):
+            self.put_aside()  # of a stream that was deleted, of another cluster, or of this node alone
+        if found != group:
+            mark.write_text(group, encoding="utf-8")
 
     def open(self) -> ReplicaLog:
         """Opens what lies here. Raises `OSError`."""

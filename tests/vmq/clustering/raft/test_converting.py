@@ -3,8 +3,6 @@
 import asyncio
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -12,16 +10,11 @@ from tests.support.until import until
 from tests.vmq.clustering.nodes import address, clustering, together
 from tests.vmq.clustering.raft.replicas import groups, is_led, node_config, payloads, replicated
 from tests.vmq.clustering.stream_nodes import nodes, owners, stream
-from tests.vmq.streams.replica.support import Leader
 from tests.vmq.streams.support import options
 from vmq.admin import streams as admin
 from vmq.admin.errors import RefusedError
 from vmq.broker import Broker
-from vmq.clustering.raft.records import ReplicaPlace
-from vmq.clustering.raft.service import GroupService
 from vmq.streams.log.cursor import LogReader
-from vmq.streams.replica.converting import GROUP
-from vmq.streams.replica.partition import ReplicaPartition
 from vmq.streams.stored import StoredStream, find_folder
 
 NAMES = ("a", "b", "c")
@@ -143,23 +136,6 @@ async def test_a_stream_of_the_configuration_gets_copies_as_nodes_join(tmp_path:
     finally:
         for each in brokers:
             await each.stop()
-
-
-@pytest.mark.parametrize(("mark", "stays"), [("", True), ("id/0", True), ("other/0", False)])
-def test_a_replica_whose_mark_a_crash_has_left_empty_is_not_put_aside(
-    tmp_path: Path, mark: str, stays: bool
-) -> None:
-    service: Any = SimpleNamespace(places=SimpleNamespace(name="a@1"))
-    service.thread = SimpleNamespace(open=lambda *_: None)
-    partition = ReplicaPartition(tmp_path / "streams" / "s" / "0", "s", 0, options())
-    Leader(partition.open()).begin()
-    partition.shut()
-    (partition.folder / GROUP).write_text(mark)
-    place = ReplicaPlace(0, "id/0", ("b@1",), ())
-    made: Any = SimpleNamespace(appender=SimpleNamespace(keys=None))
-    GroupService._open_in_thread(service, made, partition, place)
-    assert (partition.folder / GROUP).read_text() == "id/0"
-    assert any(partition.folder.glob("*.arrows")) == stays
 
 
 async def test_what_a_node_had_alone_is_kept_when_the_cluster_that_it_joins_has_such_a_stream(

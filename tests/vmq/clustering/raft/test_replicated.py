@@ -1,7 +1,9 @@
 """A stream of which three nodes have copies: what is acknowledged is on most of them, whoever leads."""
 
 import asyncio
+import errno
 import logging
+import os
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -32,6 +34,7 @@ from vmq.clustering.streams.metadata import chosen
 from vmq.streams.catalog import Stream
 from vmq.streams.log.cursor import LogReader
 from vmq.streams.log.gathering import Gathering
+from vmq.streams.replica.partition import ReplicaPartition
 
 NAMES = ("a", "b", "c")
 
@@ -51,6 +54,27 @@ async def test_a_row_is_on_all_replicas_in_order_wherever_it_was_published(tmp_p
         for name in NAMES:
             own = [each for each in found[0] if int(each) % 3 == NAMES.index(name)]
             assert own == sorted(own, key=int), "those of one node are in its order"
+
+
+async def test_a_copy_whose_folder_could_not_be_written_for_a_moment_is_opened_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was not before the next start, and one copy fewer of what is acknowledged was there."""
+    refused: list[Path] = []
+    take = ReplicaPartition.belong_to
+
+    def refuse_once(partition: ReplicaPartition, group: str, *, is_first: bool) -> None:
+        if partition.folder not in refused:
+            refused.append(partition.folder)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        take(partition, group, is_first=is_first)
+
+    monkeypatch.setattr(ReplicaPartition, "belong_to", refuse_once)
+    async with replicated(tmp_path, *NAMES) as brokers:
+        await brokers["a"].publish("s/t", b"1", qos=1)
+        for each in brokers.values():
+            await has(each, 1)
+        assert len(refused) == len(NAMES)
 
 
 async def test_who_hands_rows_in_is_told_when_they_are_safe(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from vmq.streams.log.errors import DamagedError
 from vmq.streams.log.partition import CHECKPOINT
 from vmq.streams.replica import opening
 from vmq.streams.replica.log import ReplicaLog
-from vmq.streams.replica.partition import ReplicaPartition
+from vmq.streams.replica.partition import GROUP, ReplicaPartition
 from vmq_cluster.raft.messages import STATE, Batch, SealedFile
 from vmq_cluster.raft.state import LogState
 
@@ -482,3 +482,16 @@ def test_a_fetched_file_that_could_not_be_synced_is_fetched_anew(
     assert fetch(leader.log, target, file)
     other.shut()
     partition.shut()
+
+
+@pytest.mark.parametrize(("mark", "stays"), [("", True), ("id/0", True), ("other/0", False)])
+def test_a_replica_whose_mark_a_crash_has_left_empty_is_not_put_aside(
+    tmp_path: Path, mark: str, stays: bool
+) -> None:
+    partition = partition_in(tmp_path / "streams" / "s" / "0")
+    Leader(partition.open()).begin()
+    partition.shut()
+    (partition.folder / GROUP).write_text(mark)
+    partition.belong_to("id/0", is_first=False)
+    assert (partition.folder / GROUP).read_text() == "id/0"
+    assert any(partition.folder.glob("*.arrows")) == stays
