@@ -5,7 +5,7 @@ The broker bounds such a wait by itself: in bytes, and by its option `session.lo
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Final
 
@@ -23,8 +23,13 @@ def off_the_clock() -> Iterator[None]:
         return
     clock = asyncio.get_running_loop().time
     left = ends - clock()
-    limit.reschedule(None)
+    _reschedule(limit, None)
     try:
         yield
     finally:
-        limit.reschedule(clock() + left)
+        _reschedule(limit, clock() + left)
+
+
+def _reschedule(limit: asyncio.Timeout, when: float | None) -> None:
+    with suppress(RuntimeError):  # nobody waits for the verdict any more
+        limit.reschedule(when)

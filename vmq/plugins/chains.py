@@ -9,6 +9,7 @@ own, plugin after plugin as before.
 """
 
 import asyncio
+import inspect
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -332,9 +333,9 @@ def _in_a_task(
         _RUNNING.discard(task)
         for step in behind:
             step.guard.release()
-        # Cancelled before it began, it has never touched them.
         work.close()
-        first.close()
+        if inspect.getcoroutinestate(first) == inspect.CORO_CREATED:
+            first.close()  # cancelled before it began, the work has never touched it
 
     task.add_done_callback(done)
     holder.append(Pending(task.cancel))

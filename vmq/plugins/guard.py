@@ -1,15 +1,17 @@
 """What stands between a plugin and the broker: errors are contained, counted, told, and end calls for a while."""
 
 import asyncio
+import inspect
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
+from functools import partial
 from time import perf_counter
-from typing import Final
+from typing import Any, Final
 
 from vmq_hooks import Refuse
 from vmq_hooks.breaker import Breaker
+from vmq_hooks.deadline import LIMIT
 
 from vmq.runtime.histogram import Histogram
 
@@ -17,9 +19,78 @@ log = logging.getLogger("vmq.plugins")
 
 #: Seconds between two lines on failures of one kind in one hook of one plugin.
 QUIET: Final = 5.0
+#: Seconds that code which is cancelled has for its end; who held the plugin for it does not wait longer.
+GRACE: Final = 1.0
 # Texts quote what clients sent: as fields they are enclosed.
 _FAILED: Final = 'hook failed plugin=%s hook=%s error="%s" more=%d'
 _ANSWERED: Final = 'hook failed plugin=%s hook=%s answer="%s" more=%d'
+#: Code of plugins that runs; a task that nobody holds may vanish.
+_RUNNING: Final[set["asyncio.Task[Any]"]] = set()
+
+
+class LateError(Exception):
+    """A plugin's code took too long."""
+
+
+async def within(
+    seconds: float,
+    work: Awaitable[Any],
+    over: Callable[[bool], object] = lambda _: None,
+    *,
+    is_verdict: bool = False,
+) -> Any:
+    """What a plugin's code gives. When its time, or its caller, is over, it is cancelled, and nobody waits for its end.
+
+    Args:
+        seconds: its time.
+        work: the code.
+        over: called once: True when it has ended, False when it is left behind.
+        is_verdict: its time may stand still (`vmq_hooks.deadline`).
+
+    Raises:
+        LateError: its time is over.
+        BaseException: whatever the code raises.
+    """
+    loop = asyncio.get_running_loop()
+    arrived: asyncio.Future[None] = loop.create_future()
+    limit = asyncio.timeout(seconds)
+    LIMIT.set(limit if is_verdict else None)
+    task = loop.create_task(_outcome(work))
+    _RUNNING.add(task)
+
+    def ended(_task: object) -> None:
+        _RUNNING.discard(task)
+        if inspect.iscoroutine(work):
+            work.close()  # cancelled before it began, it was never touched
+        if not arrived.done():
+            arrived.set_result(None)
+        over(True)
+
+    def leave() -> None:
+        if task.remove_done_callback(ended):
+            over(False)
+
+    task.add_done_callback(ended)
+    try:
+        async with limit:
+            await arrived
+    except TimeoutError:
+        raise LateError from None
+    finally:
+        if task.cancel():
+            loop.call_later(GRACE, leave)
+    found, error = task.result()
+    if error is not None:
+        raise error
+    return found
+
+
+async def _outcome(work: Awaitable[Any]) -> tuple[Any, BaseException | None]:
+    """What code gives, or raises: what ends the program would end the event loop."""
+    try:
+        return await work, None
+    except BaseException as error:  # noqa: BLE001 - handed to whoever waits for it
+        return None, error
 
 
 class PluginGuard(Breaker):
@@ -57,7 +128,7 @@ class PluginGuard(Breaker):
         self.blocked = 0
         #: What on_deliver answers where it fails.
         self.failed_delivery: Refuse | None = None
-        #: Async verdicts under way, its own and those of others in front of it.
+        #: Async calls under way, its own and verdicts of others in front of it.
         self.under_way = 0
         self._idle: asyncio.Future[None] | None = None
         #: By hook and kind of failure: who mends one sees the next.
@@ -104,16 +175,35 @@ class PluginGuard(Breaker):
         self.dropped[hook] += 1
         self._tell(hook, "dropped", "too many calls wait; one is left out", None)
 
-    @contextmanager
-    def waiting(self, observe: Callable[[float], None]) -> Iterator[None]:
-        """An async verdict is under way; `observe` is told how many seconds it took."""
+    async def settled(
+        self,
+        hook: str,
+        work: Awaitable[Any],
+        observe: Callable[[float], None],
+        *,
+        is_verdict: bool = True,
+    ) -> Any:
+        """What an async implementation of a hook gives; `observe` is told how many seconds it took.
+
+        Raises:
+            LateError: nothing within the deadline; it is counted and told.
+            BaseException: whatever the implementation raises.
+        """
         began = perf_counter()
         self.hold()
         try:
-            yield
+            over = partial(self._over, hook)
+            return await within(self.deadline, work, over, is_verdict=is_verdict)
+        except LateError:
+            self.timed_out(hook)
+            raise
         finally:
             observe(perf_counter() - began)
-            self.release()
+
+    def _over(self, hook: str, has_ended: bool) -> None:
+        if not has_ended:
+            self._tell(hook, "left", "it was cancelled and does not end; it is left behind", None)
+        self.release()
 
     def hold(self) -> None:
         """A chain that is under way may still ask the plugin."""
@@ -126,7 +216,7 @@ class PluginGuard(Breaker):
             self._idle.set_result(None)
 
     async def wait_idle(self) -> None:
-        """Waits until no async verdict is under way that it gives or may be asked for; each has its deadline."""
+        """Waits until no async call is under way, nor a verdict that it may be asked for; each has its deadline."""
         while self.under_way:
             self._idle = asyncio.get_running_loop().create_future()
             await self._idle

@@ -6,12 +6,11 @@ other. What waits is bounded: beyond the limit notices are left out, counted and
 
 import asyncio
 from collections import deque
-from time import perf_counter
 from typing import Any, Final
 
 from vmq_hooks import SubscriberId
 
-from vmq.plugins.guard import PluginGuard
+from vmq.plugins.guard import LateError, PluginGuard
 from vmq.plugins.steps import ChainStep, ends_task
 
 #: Notices of one plugin that may wait.
@@ -60,21 +59,16 @@ class NoticeQueues:
         guard = self._guard
         if step.is_open():
             return
-        began = perf_counter()
         try:
-            async with asyncio.timeout(guard.deadline) as limit:
-                await step.call(*arguments)
-        except TimeoutError as error:
-            if limit.expired():
-                guard.timed_out(step.hook)
-            else:
-                guard.failed(step.hook, error)
+            work = step.call(*arguments)
+            await guard.settled(step.hook, work, step.observe, is_verdict=False)
+        except LateError:
+            return  # told
         except BaseException as error:
             if ends_task(error):
                 raise
             guard.failed(step.hook, error)
         else:
-            step.observe(perf_counter() - began)
             if guard.failures:
                 guard.succeeded()
 

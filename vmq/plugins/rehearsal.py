@@ -12,6 +12,7 @@ from msgspec import Struct
 from vmq_hooks import REFUSED_QOS, Accept, Explanation, Next, Question, Refuse
 
 from vmq.plugins.compiling import deciding
+from vmq.plugins.guard import within
 from vmq.plugins.steps import VerdictStep, ends_task
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ async def _explained(member: "LoadedPlugin", question: Question, verdict: Verdic
     try:
         found = member.plugin.explain(question, verdict)
         if inspect.isawaitable(found):
-            found = await found
+            found = await within(member.guard.deadline, found)
     except BaseException as error:
         if ends_task(error):
             raise

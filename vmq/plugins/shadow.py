@@ -15,7 +15,7 @@ from vmq_hooks import Accept, Message, Next, Plugin, Refuse, SubscriberId, Subsc
 from vmq_hooks.answers import AnswerError
 from vmq_hooks.specs import CHAINS
 
-from vmq.plugins.guard import PluginGuard
+from vmq.plugins.guard import GRACE, PluginGuard
 from vmq.plugins.handle import Figure, Host
 from vmq.plugins.notices import NoticeQueues
 from vmq.plugins.steps import AnswerStep, ChainStep, VerdictStep
@@ -121,10 +121,12 @@ class Shadow:
         task.add_done_callback(self._tasks.discard)
 
     async def stop(self) -> None:
-        """Asks no more; what is under way is waited for, as long as its deadline lets it."""
+        """Asks no more; what is under way is waited for until its deadline, and then cancelled."""
         self.is_running = False
         if self._tasks:
-            await asyncio.wait(set(self._tasks))
+            _, late = await asyncio.wait(set(self._tasks), timeout=self._guard.deadline + GRACE)
+            for each in late:  # waits for its turn
+                each.cancel()
 
     def report(self) -> ShadowReport:
         """What was found so far."""

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Awaitable
 from typing import Any, Final
 
+from vmq.plugins.guard import LateError, within
 from vmq.plugins.handle import STOP_TIMEOUT, Handle
 from vmq.plugins.loaded import LoadedPlugin
 from vmq.plugins.loading import forget
@@ -32,19 +33,18 @@ async def start(loaded: LoadedPlugin, handle: Handle, config: Any) -> None:
         PluginError: it cannot, or not in time; the handle is closed then.
     """
     try:
-        async with asyncio.timeout(START_TIMEOUT):
-            started = loaded.plugin.start(handle, config)
-            if inspect.isawaitable(started):
-                await _patiently(loaded, started)
-            loaded.steps = {
-                hook: step for hook, step in loaded.steps.items() if loaded.plugin.serves(hook)
-            }
+        started = loaded.plugin.start(handle, config)
+        if inspect.isawaitable(started):
+            await _patiently(loaded, started)
+        loaded.steps = {
+            hook: step for hook, step in loaded.steps.items() if loaded.plugin.serves(hook)
+        }
     except BaseException as error:
         await handle.close()
         if ends_task(error):
             raise
         what = said(error)
-        if isinstance(error, TimeoutError):
+        if isinstance(error, LateError):
             what = f"it has not started within {START_TIMEOUT:.0f} s"
         where = where_raised(error, loaded.source)
         raise PluginError(f"plugin {loaded.name} cannot start: {what}{where}") from error
@@ -63,7 +63,7 @@ async def _patiently(loaded: LoadedPlugin, started: Awaitable[None]) -> None:
 
     timer = asyncio.get_running_loop().call_later(TELL_AFTER, tell)
     try:
-        await started
+        await within(START_TIMEOUT, started)
     finally:
         timer.cancel()
 
@@ -79,10 +79,16 @@ async def retire(old: LoadedPlugin, *, keep_code: bool = False) -> None:
             async with asyncio.timeout(old.guard.deadline + 1):
                 await old.guard.wait_idle()
         await old.notices.finish(STOP_TIMEOUT)
-        async with asyncio.timeout(STOP_TIMEOUT):
-            stopped = old.plugin.stop()
-            if inspect.isawaitable(stopped):
-                await stopped
+        stopped = old.plugin.stop()
+        if inspect.isawaitable(stopped):
+            await within(STOP_TIMEOUT, stopped)
+    except LateError:
+        log.error(
+            "plugin %s: stop has not ended within %g s%s; it is left behind",
+            old.name,
+            STOP_TIMEOUT,
+            where_it_waits(stopped, old.source),
+        )
     except BaseException as error:
         if ends_task(error):
             raise

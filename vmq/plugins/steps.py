@@ -8,9 +8,8 @@ from typing import Any, Final
 
 from vmq_hooks import Accept, Refuse
 from vmq_hooks.answers import ACCEPT, NEXT, AnswerError, Verdict, read_verdict
-from vmq_hooks.deadline import LIMIT
 
-from vmq.plugins.guard import PluginGuard
+from vmq.plugins.guard import LateError, PluginGuard
 
 #: Where auth_on_subscribe has the list of what the client wants.
 _WANTED: Final = 2
@@ -94,16 +93,10 @@ class VerdictStep(ChainStep):
         """Waits for a coroutine that `ask` gave, no longer than the plugin's deadline."""
         guard = self.guard
         try:
-            with guard.waiting(self.observe):
-                async with asyncio.timeout(guard.deadline) as limit:
-                    LIMIT.set(limit)
-                    returned = await verdict
+            returned = await guard.settled(self.hook, verdict, self.observe)
         except Refuse as refusal:
             returned = refusal
-        except TimeoutError as error:
-            if not limit.expired():
-                return self.failed(error)
-            guard.timed_out(self.hook)
+        except LateError:
             return Refuse(f"plugin {guard.plugin} gave no verdict in time", unavailable=True)
         except BaseException as error:
             if ends_task(error):
@@ -176,16 +169,9 @@ class AnswerStep(ChainStep):
             return self.failed(error)
 
     async def settle(self, change: Any) -> Any:
-        guard = self.guard
         try:
-            with guard.waiting(self.observe):
-                async with asyncio.timeout(guard.deadline) as limit:
-                    LIMIT.set(limit)
-                    return self.read(await change)
-        except TimeoutError as error:
-            if not limit.expired():
-                return self.failed(error)
-            guard.timed_out(self.hook)
+            return self.read(await self.guard.settled(self.hook, change, self.observe))
+        except LateError:
             return None
         except BaseException as error:
             if ends_task(error):

@@ -1,6 +1,7 @@
 """Plugins in a running broker: how they come, change and go, and that errors stay with the plugin."""
 
 import asyncio
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from vmq_hooks import (
 )
 
 from tests.support import wire as mqtt
+from tests.support.present import present
 from tests.support.until import until
 from tests.vmq.plugins.doors import Doors, Later
 from tests.vmq.plugins.support import TIMEOUT, options, peer_of, serving
@@ -242,3 +244,61 @@ async def test_a_plugin_is_not_stopped_while_one_in_front_of_it_is_asked(tmp_pat
         await peer.expect(mqtt.PINGRESP_BYTES)
         await disabling
     assert steps == ["asked", "stopped"]
+
+
+class Stubborn(Plugin):
+    """Takes no cancellation before its test is over."""
+
+    def __init__(self, *, starts: bool = True) -> None:
+        self.over = asyncio.Event()
+        self.starts = starts
+
+    async def insist(self) -> bool:
+        while not self.over.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await self.over.wait()
+        return True
+
+    async def start(self, broker: Broker, config: Any) -> None:
+        if not self.starts:
+            await self.insist()
+
+    async def stop(self) -> None:
+        await self.insist()
+
+    @hook
+    async def auth_on_register(self) -> bool:
+        return await self.insist()
+
+    @hook
+    async def on_message_drop(self) -> None:
+        await self.insist()
+
+    @hook
+    async def discover_nodes(self) -> None:
+        await self.insist()
+
+
+async def test_code_that_will_not_be_cancelled_holds_nobody_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    plugin, slow = Stubborn(), Stubborn(starts=False)
+    sections = {"stubborn": options(deadline=0.01, breaker_failures=0)}
+    async with serving(tmp_path, {"stubborn": plugin}, sections, anonymous=False) as broker:
+        async with peer_of(broker) as peer:
+            assert (await peer.connect("c")).return_code == 3
+        assert await broker.plugins.only("discover_nodes") is None
+        told = present(broker.plugins.loaded["stubborn"].steps["on_message_drop"])
+        broker.plugins.loaded["stubborn"].notices.put(told, ())
+        for name in ("starting.STOP_TIMEOUT", "starting.START_TIMEOUT", "guard.GRACE"):
+            monkeypatch.setattr(f"vmq.plugins.{name}", 0.01)
+        with pytest.raises(PluginError, match="has not started within"):
+            await broker.plugins.add("slow", slow)
+        await broker.plugins.disable("stubborn")
+        for each in ("auth_on_register", "discover_nodes", "on_message_drop"):
+            line = f'plugin=stubborn hook={each} error="it was cancelled and does not end; it is left behind"'
+            assert line in caplog.text
+        assert "plugin stubborn: stop has not ended within 0.01 s" in caplog.text
+        assert f"({__file__}:" in caplog.text
+        for one in (plugin, slow):
+            one.over.set()

@@ -9,7 +9,7 @@ from typing import Any, Final
 from vmq_hooks import Message, SubscriberId, Subscription
 
 from vmq.broker import Broker
-from vmq.cli.start.foreground import on_signal
+from vmq.cli.start.foreground import leave_nothing, on_signal
 from vmq.cli.terminal.console import error
 from vmq.core.hook_sites import Pending
 from vmq.plugins.starting import PluginError
@@ -51,6 +51,7 @@ class Workbench:
             self.broker.plugins.watch(self._shown)
             print(f"vmq ready: {' '.join(self.broker.addresses)}", flush=True)
             await self._follow()
+        await leave_nothing()
         return 0
 
     async def _follow(self) -> None:

@@ -1,6 +1,7 @@
 """`vmq plugin dev`: code is taken up at each save, calls are shown, what is wrong is told; `--shadow` as a command."""
 
 import json
+import signal
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,20 @@ from tests.vmq.cli.program import Program, here
 from vmq.testing import MqttClient
 
 CODE = """
+import asyncio
 from vmq_hooks import Plugin, Refuse, hook
 
+async def stubborn():
+    while True:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            pass
+
 class Gate(Plugin):
+    def start(self, broker, config):
+        self.task = asyncio.create_task(stubborn())
+
     @hook
     def auth_on_publish(self, message):
         print("asked about", message.topic, flush=True)
@@ -45,6 +57,8 @@ def test_code_is_taken_up_at_each_save_and_each_call_is_shown(tmp_path: Path) ->
         dev.wait_out("^the code of before goes on$")
         with MqttClient(url, "lamp") as lamp:
             lamp.publish("fine/1", "on", qos=1)
+        dev.signal(signal.SIGTERM)
+        assert dev.finish().code == 0
 
 
 def test_what_cannot_be_a_plugin_is_told_at_once(tmp_path: Path) -> None:
