@@ -10,7 +10,7 @@ from time import perf_counter
 from typing import Any, Final
 
 from vmq_hooks import Refuse
-from vmq_hooks.breaker import Breaker
+from vmq_hooks.breaker import Breaker, State
 from vmq_hooks.deadline import LIMIT
 
 from vmq.runtime.histogram import Histogram
@@ -131,12 +131,13 @@ class PluginGuard(Breaker):
         #: Async calls under way, its own and verdicts of others in front of it.
         self.under_way = 0
         self._idle: asyncio.Future[None] | None = None
+        self._has_ended = False
         #: By hook and kind of failure: who mends one sees the next.
         self._quiet: dict[tuple[str, str], tuple[float, int]] = {}
 
     def lets_through(self, hook: str) -> bool:
         """Whether a call may be made now; to be asked when there were failures."""
-        if self.allows():
+        if not self._has_ended and self.allows():
             return True
         self.skipped[hook] += 1
         return False
@@ -147,7 +148,7 @@ class PluginGuard(Breaker):
 
     def succeeded(self) -> None:
         """A call went well."""
-        if self.on_success():
+        if not self._has_ended and self.on_success():
             log.warning("breaker closed plugin=%s", self.plugin)
 
     def failed(self, hook: str, error: BaseException | str) -> None:
@@ -220,6 +221,10 @@ class PluginGuard(Breaker):
         while self.under_way:
             self._idle = asyncio.get_running_loop().create_future()
             await self._idle
+
+    def end(self) -> None:
+        """The plugin is stopped: whoever still asks it is told: not now."""
+        self._has_ended, self.failures, self.state = True, self.failures + 1, State.CLOSED
 
     def inherit(self, other: "PluginGuard") -> None:
         """Goes on with the counts of the guard of the plugin's code of before."""

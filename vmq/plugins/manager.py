@@ -161,7 +161,7 @@ class Plugins:
             self._compile()
             for each in reversed(members):
                 await self._end_shadow(each)
-                await retire(each)
+                await retire(each, members)
 
     async def add(self, name: str, plugin: Plugin, options: PluginOptions | None = None) -> None:
         """Starts a plugin that the program itself has made; `options` is its section.
@@ -204,7 +204,7 @@ class Plugins:
             del self.loaded[name]
             self._follower.behind.discard(name)
             opened = self._take_effect()
-            await retire(old)
+            await retire(old, self.loaded.values())
             log.info("plugin disabled name=%s", name)
             return opened
 
@@ -290,7 +290,7 @@ class Plugins:
                 raise
             self.loaded[name] = new
             opened = self._take_effect()
-            await retire(old)
+            await retire(old, self.loaded.values())
             log.info("plugin reloaded name=%s", name)
             return opened
 

@@ -4,10 +4,10 @@ import asyncio
 import contextlib
 import inspect
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable
 from typing import Any, Final
 
-from vmq.plugins.guard import LateError, within
+from vmq.plugins.guard import GRACE, LateError, within
 from vmq.plugins.handle import STOP_TIMEOUT, Handle
 from vmq.plugins.loaded import LoadedPlugin
 from vmq.plugins.loading import forget
@@ -68,17 +68,24 @@ async def _patiently(loaded: LoadedPlugin, started: Awaitable[None]) -> None:
         timer.cancel()
 
 
-async def retire(old: LoadedPlugin, *, keep_code: bool = False) -> None:
+async def retire(
+    old: LoadedPlugin, beside: Iterable[LoadedPlugin] = (), *, keep_code: bool = False
+) -> None:
     """Lets a plugin answer what it was asked, then stops it. What fails is logged.
 
-    With `keep_code` its modules stay: another plugin of the same class serves.
+    Args:
+        old: the plugin.
+        beside: those that chains under way may ask before they ask it.
+        keep_code: its modules stay, as another plugin of the same class serves.
     """
+    patience = sum(each.guard.deadline for each in {old, *beside})
     try:
+        await old.notices.finish(STOP_TIMEOUT)
         # Each verdict has its deadline, but for those that wait for their turn: `stop` answers them.
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(old.guard.deadline + 1):
+            async with asyncio.timeout(patience + GRACE):
                 await old.guard.wait_idle()
-        await old.notices.finish(STOP_TIMEOUT)
+        old.guard.end()
         stopped = old.plugin.stop()
         if inspect.isawaitable(stopped):
             await within(STOP_TIMEOUT, stopped)
