@@ -9,6 +9,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from vmq_hooks import Plugin, Refuse
@@ -79,6 +80,8 @@ class Plugins:
         #: Installed ones that an operator has started, and no section names.
         self._unlisted: set[str] = set()
         self._follower = ConfigFollower(self)
+        #: Why plugins are not as they were last to be, by name.
+        self.problems: dict[str, str] = {}
         self._over = over
         self._wrap: Wrap | None = None
         #: Told when other plugins serve than before.
@@ -188,9 +191,21 @@ class Plugins:
         async with self._lock:
             if name in self.loaded:
                 raise PluginError(f"plugin {name!r} runs already")
-            self.loaded[name] = await self._bring_up(name)
+            with self._noted(name):
+                self.loaded[name] = await self._bring_up(name)
             self._compile()
             log.info("plugin enabled name=%s", name)
+
+    @contextmanager
+    def _noted(self, name: str) -> Iterator[None]:
+        """What keeps a plugin from being as it is to be is kept until it is."""
+        try:
+            yield
+        except PluginError as error:
+            if name in self.sections:
+                self.problems[name] = "; ".join(str(error).splitlines())
+            raise
+        self.problems.pop(name, None)
 
     async def disable(self, name: str) -> list[str]:
         """Takes a plugin out of the chains and stops it; returns what everybody may do since then.
@@ -203,6 +218,7 @@ class Plugins:
             await self._end_shadow(old)
             del self.loaded[name]
             self._follower.behind.discard(name)
+            self.problems.pop(name, None)
             opened = self._take_effect()
             await retire(old, self.loaded.values())
             log.info("plugin disabled name=%s", name)
@@ -282,9 +298,10 @@ class Plugins:
                 self._prepared[name] = self.tried(name).again()
             await self._end_shadow(old, keep_code=commit)
             try:
-                new = await self._bring_up(name)
-                if not force:
-                    await self._refuse_lost(old, new)
+                with self._noted(name):
+                    new = await self._bring_up(name)
+                    if not force:
+                        await self._refuse_lost(old, new)
             except PluginError as error:
                 log.error("plugin not reloaded, the old code goes on: %s", error)
                 raise
@@ -346,6 +363,11 @@ class Plugins:
     def behind(self) -> list[str]:
         """The plugins that are not as the configuration has them."""
         return sorted(self._follower.behind)
+
+    @property
+    def not_reloaded(self) -> list[str]:
+        """The plugins that run with their code of before, for an operator has reloaded them in vain."""
+        return sorted((self.problems.keys() & self.loaded.keys()) - self._follower.behind)
 
     async def reread(self) -> None:
         """Has the plugins read the files that are theirs again."""
@@ -454,7 +476,8 @@ class Plugins:
         return rows
 
     def _status(self, name: str, options: PluginOptions, loaded: LoadedPlugin | None) -> Status:
-        return status_of(name, options, loaded, self._guards.get(name), name in self._given)
+        guard, problem = self._guards.get(name), self.problems.get(name, "")
+        return status_of(name, options, loaded, guard, problem, is_given=name in self._given)
 
     @property
     def guards(self) -> Mapping[str, PluginGuard]:

@@ -45,6 +45,7 @@ class Changeable(Protocol):
 
     sections: dict[str, PluginOptions]
     loaded: dict[str, LoadedPlugin]
+    problems: dict[str, str]
 
     async def enable(self, name: str) -> None: ...
     async def disable(self, name: str) -> list[str]: ...
@@ -65,6 +66,8 @@ class ConfigFollower:
         plugins.sections = dict(sections)
         names = dict.fromkeys((*before, *sections))
         self.behind.intersection_update(names)
+        for name in plugins.problems.keys() - names.keys():
+            del plugins.problems[name]
         wanted: list[str] = []
         rest: list[str] = []
         for name in names:
@@ -97,6 +100,7 @@ class ConfigFollower:
             self.behind.add(name)
             return str(error)
         self.behind.discard(name)
+        plugins.problems.pop(name, None)
         return ""
 
     def _keep(self, name: str, options: PluginOptions) -> str:
@@ -104,5 +108,6 @@ class ConfigFollower:
         self._plugins.sections[name] = options
         self.behind.add(name)
         text = f"plugin {name} goes on, as not all that is to serve instead could be started"
+        self._plugins.problems[name] = text
         log.error("%s", text)
         return text

@@ -1,6 +1,6 @@
 """A plugin as the operator sees it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Literal
 
 from msgspec import Struct
@@ -22,6 +22,19 @@ def not_asked(loaded: Iterable[LoadedPlugin]) -> list[str]:
     ]
 
 
+def not_taken(behind: Iterable[str], not_reloaded: Iterable[str]) -> Iterator[str]:
+    """What is told of plugins that are not as they were to be. Why may quote secret options: it is for the operator.
+
+    Args:
+        behind: those of which the configuration says otherwise.
+        not_reloaded: those that run, and that an operator has reloaded in vain.
+    """
+    for name in behind:
+        yield f"plugin {name} is not as the configuration has it; vmq plugin list says why"
+    for name in not_reloaded:
+        yield f"plugin {name} could not be reloaded, its old code goes on; vmq plugin list says why"
+
+
 class Status(Struct, frozen=True):
     """A plugin, for the operator."""
 
@@ -33,6 +46,8 @@ class Status(Struct, frozen=True):
     breaker: str
     errors: int
     timeouts: int
+    #: Why it is not as it was last to be: its code or its options cannot be taken.
+    problem: str = ""
     #: Of a change: what everybody may do since then, as no plugin is asked any more.
     opened: str = ""
 
@@ -42,6 +57,8 @@ def status_of(
     options: PluginOptions,
     loaded: LoadedPlugin | None,
     guard: PluginGuard | None,
+    problem: str,
+    *,
     is_given: bool,
 ) -> Status:
     """The status of one plugin.
@@ -51,6 +68,7 @@ def status_of(
         options: its section.
         loaded: it, if it runs.
         guard: what has become of its calls, if there were any.
+        problem: why it is not as it was last to be; "" if it is.
         is_given: whether the program has made it.
     """
     return Status(
@@ -62,4 +80,5 @@ def status_of(
         breaker=loaded.guard.state.value if loaded is not None else State.CLOSED.value,
         errors=guard.errors.total() if guard is not None else 0,
         timeouts=guard.timeouts.total() if guard is not None else 0,
+        problem=problem,
     )

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from vmq.plugins.figures import families
-from vmq.plugins.status import not_asked
+from vmq.plugins.status import not_asked, not_taken
 from vmq.runtime.health import Health, add_core, add_listener
 from vmq.runtime.metrics import Family
 
@@ -21,10 +21,8 @@ def condition_of(broker: "WholeBroker") -> Health:
         health.degraded.extend(broker.parts.damage.reasons())
         add_core(health, broker.parts.core, broker.monitor.recent_lag())
         health.degraded.extend(not_asked(broker.plugins.in_order()))
-        health.degraded.extend(
-            f"plugin {name} is not as the configuration has it; the log says why"
-            for name in broker.plugins.behind
-        )
+        plugins = broker.plugins
+        health.degraded.extend(not_taken(plugins.behind, plugins.not_reloaded))
     if broker.streaming is not None:
         health.degraded.extend(broker.streaming.problems())
     health.degraded.extend(broker.jobs.problems())

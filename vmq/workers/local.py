@@ -309,6 +309,7 @@ def _together(one: PluginRow, other: PluginRow) -> PluginRow:
         breaker=max(one.breaker, other.breaker, key=lambda state: state != "closed"),
         errors=one.errors + other.errors,
         timeouts=one.timeouts + other.timeouts,
+        problem=one.problem or other.problem,
     )
 
 

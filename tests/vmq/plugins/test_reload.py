@@ -133,6 +133,9 @@ async def test_nothing_that_protects_is_stopped_while_what_is_to_replace_it_does
             assert len(problems) == 2
             assert "plugin old goes on" in problems[1]
             assert list(plugins.loaded) == ["old"]
+            told = {each.name: each.problem for each in plugins.statuses()}
+            assert "plugins.new.colour" in told["new"]
+            assert "goes on" in told["old"]
             assert len([each for each in broker.health() if "as the configuration" in each]) == 2
         # What an operator has started, and what the file adds switched off, is nobody's replacement.
         await plugins.take_over({"old": old, "idle": off}, {})
@@ -144,6 +147,7 @@ async def test_nothing_that_protects_is_stopped_while_what_is_to_replace_it_does
         assert await plugins.take_over({"new": new}, {}) == []
         assert list(plugins.loaded) == ["new"]
         assert broker.health() == []
+        assert plugins.problems == {}
 
 
 async def test_the_audit_log_says_which_plugin_does_not_go_by_the_configuration(
@@ -290,8 +294,16 @@ async def test_a_reload_that_fails_is_in_the_log_with_the_line(
         assert "JSONDecodeError" in caplog.messages[-1]
         assert f"({stamp}:5 in load)" in caplog.messages[-1]
         write(stamp, 'broken("')
-        with pytest.raises(PluginError, match=r"SyntaxError: .* \(.*stamp.py:14\)"):
+        with pytest.raises(PluginError, match=r"SyntaxError: .* \(.*stamp.py:14\)") as caught:
             await broker.plugins.reload("stamp")
+        (row,) = broker.plugins.statuses()
+        assert (row.status, row.problem) == ("running", str(caught.value))
+        (line,) = broker.health()
+        assert line.startswith("plugin stamp could not be reloaded, its old code goes on")
+        write(stamp, "2")
+        await broker.plugins.reload("stamp")
+        assert broker.plugins.statuses()[0].problem == ""
+        assert broker.health() == []
 
 
 async def test_a_start_that_hangs_is_told_with_where_it_waits(

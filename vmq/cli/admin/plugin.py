@@ -19,7 +19,7 @@ app = typer.Typer(
 )
 
 COLUMNS: Final = Columns(
-    ("name", "status", "priority", "source", "breaker", "errors", "timeouts", "hooks")
+    ("name", "status", "priority", "source", "breaker", "errors", "timeouts", "hooks", "problem")
 )
 
 #: What tells one difference of `--shadow` from another.

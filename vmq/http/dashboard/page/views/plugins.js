@@ -49,7 +49,7 @@ export function plugins() {
       details,
       panel(
         row.name,
-        h("p", { class: "hint" }, row.source),
+        h("p", { class: "hint" }, [row.source, row.problem].filter(Boolean).join(": ")),
         actions(act("Reload", "/plugin/reload"), row.status === "running" ? act("Disable", "/plugin/disable", `Disable ${row.name}? What it decides is decided by others then, or by nobody.`) : act("Enable", "/plugin/enable")),
         where,
       ),
