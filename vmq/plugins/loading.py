@@ -1,7 +1,8 @@
 """Finding a plugin's class: in an installed package, or in a file or folder that the configuration names.
 
 Each load executes the plugin's code anew, so that a reload gets what stands in the files now; the
-modules of before stay whole for what still runs, and come back if the new code fails.
+modules of before stay whole for what still runs, and come back if the new code fails. Plugins of one
+package share its modules: what was executed for one, another one takes, unless a file has changed since.
 """
 
 import importlib
@@ -13,7 +14,7 @@ from importlib.metadata import EntryPoint, entry_points
 from itertools import count
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from vmq_hooks import Plugin
 from vmq_hooks.plugin import ENTRY_POINTS
@@ -25,6 +26,20 @@ _NUMBERS: Final = count(1)
 _PREFIX: Final = "vmq_plugin_"
 #: Packages that are never executed anew.
 _OURS: Final = frozenset({"vmq", "vmq_hooks", "vmq_cluster"})
+
+#: Of files: name, size and time of change of each.
+Stamp = tuple[tuple[str, int, int], ...]
+
+
+class _Package(NamedTuple):
+    """An installed package as it was executed last."""
+
+    files: Stamp
+    #: The plugins that were loaded from it, and have not stopped.
+    users: set[str]
+
+
+_PACKAGES: Final[dict[str, _Package]] = {}
 
 
 class LoadError(Exception):
@@ -69,17 +84,37 @@ def _source(name: str, path: Path | None) -> str:
 
 def source_of(kind: type[Plugin]) -> str:
     """Where a plugin's code lies: its package's folder, or its file; "" if it has none."""
-    top = sys.modules.get(kind.__module__.partition(".")[0])
+    return _place_of(kind.__module__)
+
+
+def _place_of(module: str) -> str:
+    top = sys.modules.get(module.partition(".")[0])
     folders = list(getattr(top, "__path__", ()))
-    module = sys.modules.get(kind.__module__)
-    return str(folders[0] if folders else getattr(module, "__file__", None) or "")
+    return str(folders[0] if folders else getattr(sys.modules.get(module), "__file__", None) or "")
 
 
-def forget(kind: type[Plugin]) -> None:
-    """A plugin from a file has stopped: its modules are not needed any more."""
+def stamp_of(path: Path) -> Stamp:
+    """How the files of a plugin are now."""
+    files = sorted(path.rglob("*.py")) if path.is_dir() else [path]
+    found: list[tuple[str, int, int]] = []
+    for file in files:
+        try:
+            status = file.stat()
+        except OSError:
+            continue
+        found.append((str(file), status.st_size, status.st_mtime_ns))
+    return tuple(found)
+
+
+def forget(name: str, kind: type[Plugin]) -> None:
+    """A plugin has stopped: it needs its modules no more; those that come from a file nobody does."""
     top = kind.__module__.partition(".")[0]
     if top.startswith(_PREFIX):
         _forget(top)
+    elif top in _PACKAGES:
+        present = sys.modules.get(kind.__module__)
+        if getattr(present, kind.__name__, None) is kind:  # else they were executed anew since
+            _PACKAGES[top].users.discard(name)
 
 
 def _from_path(name: str, path: Path) -> type[Plugin]:
@@ -140,24 +175,49 @@ def _package_of(name: str) -> str:
 
 
 def _load_anew(name: str, entry_point: EntryPoint) -> type[Plugin]:
-    """Loads an entry point from modules that are executed anew; on failure the old ones come back."""
+    """Loads an entry point from modules that are executed anew; on failure the old ones come back.
+
+    Or from those that another plugin uses.
+    """
     top = entry_point.module.partition(".")[0]
-    before = {} if top in _OURS else _forget(top)
+    before = _modules(top)
+    others = _others(name, top)
+    if not others and top not in _OURS:
+        _forget(top)
     try:
         importlib.invalidate_caches()
         with _from_source():
             found = entry_point.load()
-        return _class_in(found, name) if isinstance(found, ModuleType) else _checked(found, name)
+        kind = _class_in(found, name) if isinstance(found, ModuleType) else _checked(found, name)
     except BaseException:
         _forget(top)
         sys.modules.update(before)
         raise
+    _PACKAGES[top] = _Package(stamp_of(Path(_place_of(top))), {name, *others})
+    return kind
 
 
-def _forget(top: str) -> dict[str, ModuleType]:
-    """Takes a package's modules out of the list of loaded ones; returns them."""
-    names = [each for each in sys.modules if each == top or each.startswith(top + ".")]
-    return {each: sys.modules.pop(each) for each in names}
+def _others(name: str, top: str) -> set[str]:
+    """The plugins that use a package's modules as its files are now; none if this one does: it is loaded anew."""
+    found = _PACKAGES.get(top)
+    if found is None or name in found.users or stamp_of(Path(_place_of(top))) != found.files:
+        return set()
+    return found.users
+
+
+def _modules(top: str) -> dict[str, ModuleType]:
+    """A package's modules that are loaded."""
+    return {
+        name: module
+        for name, module in sys.modules.items()
+        if name == top or name.startswith(top + ".")
+    }
+
+
+def _forget(top: str) -> None:
+    """Takes a package's modules out of the list of loaded ones."""
+    for each in _modules(top):
+        del sys.modules[each]
 
 
 @contextmanager

@@ -103,4 +103,4 @@ async def retire(
     if old.handle is not None:
         await old.handle.close()
     if not keep_code:
-        forget(type(old.plugin))
+        forget(old.name, type(old.plugin))

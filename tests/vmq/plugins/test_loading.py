@@ -4,6 +4,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 import pytest
 from vmq_hooks import Plugin
@@ -36,7 +37,7 @@ def test_a_file_is_loaded_anew_each_time(tmp_path: Path) -> None:
     assert (first.value, second.value) == (1, 2)  # type: ignore[attr-defined]
     assert first is not second
     assert first.__module__ in sys.modules
-    forget(first)
+    forget("mine", first)
     assert first.__module__ not in sys.modules
 
 
@@ -62,6 +63,38 @@ def test_an_entry_point_is_found_by_its_name(site: Path) -> None:
     assert load("offer", None).value == 4  # type: ignore[attr-defined]
     write(site / "offered.py", ONE.format(value=5))
     assert load("offer", None).value == 5  # type: ignore[attr-defined]
+
+
+def test_plugins_of_one_package_share_its_modules(site: Path) -> None:
+    write(site / "offered" / "__init__.py", "")
+    write(site / "offered" / "common.py", "VALUE = 1\n")
+    for each in ("one", "two"):
+        write(
+            site / "offered" / f"{each}.py",
+            ONE.format(value="common").replace("VALUE =", "from . import common\nVALUE ="),
+        )
+    info = site / "offered-1.0.dist-info"
+    write(info / "METADATA", "Metadata-Version: 2.1\nName: offered\nVersion: 1.0\n")
+    write(info / "entry_points.txt", "[vmq.plugins]\none = offered.one\ntwo = offered.two\n")
+
+    def common(name: str) -> Any:
+        found: Any = load(name, None)
+        return found.value
+
+    first = common("one")
+    assert common("two") is first
+    assert sys.modules["offered.common"] is first
+    second = common("one")
+    assert second is not first, "a reload executes it anew, and the other one's as well"
+    assert common("two") is second
+    kind = sys.modules["offered.two"].Mine
+    forget("two", kind)
+    assert common("two") is second, "it was stopped and started"
+    forget("two", kind)
+    write(site / "offered" / "common.py", "VALUE = 22\n")
+    third = common("two")
+    assert third.VALUE == 22
+    assert common("one") is third
 
 
 def test_a_package_of_the_name_needs_no_entry_point(site: Path) -> None:

@@ -12,6 +12,7 @@ from vmq.broker import Broker
 from vmq.cli.start.foreground import leave_nothing, on_signal
 from vmq.cli.terminal.console import error
 from vmq.core.hook_sites import Pending
+from vmq.plugins.loading import Stamp, stamp_of
 from vmq.plugins.starting import PluginError
 from vmq.tracing.tracer import verdict_of
 
@@ -19,9 +20,6 @@ from vmq.tracing.tracer import verdict_of
 LOOK: Final = 0.25
 #: Bytes of a payload that are shown.
 SHOWN: Final = 64
-
-#: Of a file: its name, size and time of change.
-Stamp = tuple[tuple[str, int, int], ...]
 
 
 class Workbench:
@@ -57,7 +55,7 @@ class Workbench:
     async def _follow(self) -> None:
         seen: Stamp = ()
         while not self._stop.is_set():
-            stamp = _stamp(self.path)
+            stamp = stamp_of(self.path)
             if stamp != seen:
                 seen = stamp
                 await self._take_up()
@@ -131,16 +129,3 @@ def _asked(hook: str, arguments: tuple[Any, ...]) -> str:
             case str() if hook != "auth_on_register" or each == arguments[2]:
                 words.append(f"user={each}")
     return " ".join(words)
-
-
-def _stamp(path: Path) -> Stamp:
-    """How the plugin's files are now."""
-    files = sorted(path.rglob("*.py")) if path.is_dir() else [path]
-    found: list[tuple[str, int, int]] = []
-    for file in files:
-        try:
-            status = file.stat()
-        except OSError:
-            continue
-        found.append((str(file), status.st_size, status.st_mtime_ns))
-    return tuple(found)
