@@ -37,7 +37,8 @@ class Plugin:
     """The base of all plugins. A plugin may override `check`, and `start` and `stop`, which may be async."""
 
     #: The type of the plugin's section of the configuration: a msgspec.Struct, best with
-    #: forbid_unknown_fields, so that a misspelt key is an error and not a surprise.
+    #: forbid_unknown_fields, so that a misspelt key is an error and not a surprise. The Struct has another name:
+    #: within the class `Config` is this attribute, which type checkers take for no type.
     Config: ClassVar[type[msgspec.Struct]] = NoConfig
 
     def check(self, broker: Checking, config: Any) -> Iterable[Mistake]:

@@ -16,6 +16,8 @@ from vmq_hooks.specs import CHAINS, Specs
 from vmq_hooks.testing import FakeChecking
 from vmq_hooks.verdicts import Refuse
 
+from vmq.cli.admin.plugin_project import write_project
+
 ROOT = Path(__file__).parents[2]
 README = ROOT / "hooks" / "README.md"
 
@@ -82,14 +84,38 @@ def blocks() -> list[str]:
     return re.findall(r"```python\n(.*?)```", readme(), re.DOTALL)
 
 
-@pytest.mark.timeout(300)
-def test_the_tutorial_s_plugin_passes_the_tutorial_s_tests(tmp_path: Path) -> None:
+def tutorial() -> dict[str, str]:
+    """The tutorial's files by name."""
     files: dict[str, str] = {}
     for block in blocks():
         first, _, rest = block.partition("\n")
         name = first.removeprefix("# file: ")
         assert name != first, f"a block does not say its file: {first}"
         files[name] = files.get(name, "") + rest
+    return files
+
+
+@pytest.mark.timeout(300)
+def test_what_is_written_like_the_examples_has_types(tmp_path: Path) -> None:
+    for name, text in tutorial().items():
+        if not name.startswith("test_"):
+            (tmp_path / name).write_text(text, encoding="utf-8")
+    write_project("new_one", tmp_path / "project")
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--cache-dir", "mypy", "."],
+        cwd=tmp_path,
+        env={**os.environ, "MYPYPATH": f"{ROOT / 'hooks'}:{tmp_path / 'project'}"},
+        capture_output=True,
+        text=True,
+        timeout=250,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.timeout(300)
+def test_the_tutorial_s_plugin_passes_the_tutorial_s_tests(tmp_path: Path) -> None:
+    files = tutorial()
     assert set(files) == {
         "rooms.py",
         "test_rooms.py",
@@ -103,7 +129,7 @@ def test_the_tutorial_s_plugin_passes_the_tutorial_s_tests(tmp_path: Path) -> No
     }
     doors: dict[str, Any] = {"__name__": "doors"}
     exec(compile(files.pop("doors.py"), "doors.py", "exec"), doors)
-    (mistake,) = doors["Doors"]().check(FakeChecking(tmp_path), doors["Config"]())
+    (mistake,) = doors["Doors"]().check(FakeChecking(tmp_path), doors["Options"]())
     assert mistake == ("file", f"{tmp_path}/doors.txt: there is no such file")
     assert doors["Doors"]().explain(None, Refuse("no")).remedy == "`USER=open` in doors.txt"
     for name, text in files.items():

@@ -36,13 +36,13 @@ pythonpath = ["."]
 _PACKAGE: Final = '''\
 """{type_name}: whose client may publish what. Change it into what you need."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from vmq_hooks import Broker, Message, Plugin, Refuse, SubscriberId, hook
 
 
-class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The options of [plugins.{name}]."""
 
     prefix: Annotated[str, msgspec.Meta(description="Topics that everybody may publish to.")] = (
@@ -53,15 +53,15 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class {type_name}(Plugin):
     """A client may publish below the prefix, and below its own client id."""
 
-    Config = Config
+    Config = Options
 
-    def start(self, broker: Broker, config: Config) -> None:
+    def start(self, broker: Broker, config: Options) -> None:
         """Called before the first hook; what it raises keeps the plugin from being loaded."""
         self.config = config
         self.refused = broker.counter("{name}_refused", "Publishes that {name} refused.")
 
     @hook
-    def auth_on_publish(self, subscriber_id: SubscriberId, message: Message) -> Any:
+    def auth_on_publish(self, subscriber_id: SubscriberId, message: Message) -> bool | Refuse:
         """True accepts, Refuse refuses, None leaves it to the next plugin."""
         own = subscriber_id.client_id + "/"
         if message.topic.startswith((self.config.prefix, own)):
@@ -73,6 +73,8 @@ class {type_name}(Plugin):
 _TEST: Final = '''\
 """What {type_name} allows. The fixtures come with vmq (vmq.testing)."""
 
+from typing import Any
+
 import pytest
 from vmq_hooks import Message, Refuse, SubscriberId
 
@@ -83,7 +85,7 @@ from vmq_{name} import {type_name}
     ("topic", "allowed"),
     (("public/news", True), ("lamp1/state", True), ("lamp2/state", False)),
 )
-def test_a_client_publishes_below_its_own_id(vmq_hooks, topic: str, allowed: bool) -> None:
+def test_a_client_publishes_below_its_own_id(vmq_hooks: Any, topic: str, allowed: bool) -> None:
     with vmq_hooks({type_name}()) as plugin:
         verdict = plugin.call(
             "auth_on_publish",
@@ -95,7 +97,7 @@ def test_a_client_publishes_below_its_own_id(vmq_hooks, topic: str, allowed: boo
 
 
 @pytest.mark.vmq(plugins={"{name}": {type_name}()})
-def test_clients_of_a_broker_feel_it(vmq_client) -> None:
+def test_clients_of_a_broker_feel_it(vmq_client: Any) -> None:
     lamp = vmq_client("lamp1")
     lamp.publish("lamp1/state", "on", qos=1)
     with pytest.raises(ConnectionError):
