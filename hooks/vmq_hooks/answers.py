@@ -43,6 +43,8 @@ _SMALLEST: Final = {
 }
 _LONGEST: Final = 65_535
 _LARGEST_PAYLOAD: Final = 268_435_455 - _LONGEST - 4
+#: Begin topics that are no message's: what is published there does something.
+_SERVICES: Final = ("$jobs/", "$delayed/", "$replay/", "$stream/")
 _MOST_ADDRESSES: Final = 100
 _MOST_FUNCTIONS: Final = 100
 _ADDRESS: Final = re.compile(r"(tcp://\S{1,255}:\d{1,5}|ipc://[^\0]{1,255})\Z")
@@ -116,10 +118,24 @@ def _checked(
             raise AnswerError(f"{kind.__name__}: {name} = {value}; accepted: {smallest} or more")
     if isinstance(modifiers, PublishModifiers):
         _check_topic(modifiers.topic)
+        if modifiers.topic is not None and modifiers.topic.startswith(_SERVICES):
+            raise AnswerError(f"topic {_shown(modifiers.topic)} is a service's, no message's")
         _check_payload(modifiers.payload)
-    elif modifiers.subscriber_id is not None and not modifiers.subscriber_id.client_id:
-        raise AnswerError("RegisterModifiers: subscriber_id without a client id")
+        _check_texts(mountpoint=modifiers.mountpoint)
+        return modifiers
+    who = modifiers.subscriber_id
+    if who is not None:
+        if not who.client_id:
+            raise AnswerError("RegisterModifiers: subscriber_id without a client id")
+        _check_texts(client_id=who.client_id, mountpoint=who.mountpoint)
+    _check_texts(username=modifiers.username)
     return modifiers
+
+
+def _check_texts(**texts: str | None) -> None:
+    for name, text in texts.items():
+        if text is not None and not _is_text(text):
+            raise AnswerError(f"{name} {_shown(text)} is no text that MQTT can carry")
 
 
 def _read_subscriptions(returned: Any, asked: Sequence[Subscription]) -> Accept:
@@ -130,7 +146,7 @@ def _read_subscriptions(returned: Any, asked: Sequence[Subscription]) -> Accept:
             raise AnswerError("auth_on_subscribe takes subscriptions and no modifiers")
         given, cache = returned.subscriptions, returned.cache
     if not isinstance(given, list | tuple) or not all(
-        isinstance(each, Subscription) for each in given
+        isinstance(each, Subscription) and isinstance(each.topic_filter, str) for each in given
     ):
         raise AnswerError(
             f"{_shown(returned)} is no answer; accepted: None, True, Accept, Next, Refuse "
@@ -142,7 +158,7 @@ def _read_subscriptions(returned: Any, asked: Sequence[Subscription]) -> Accept:
             f"QoS {REFUSED_QOS} refuses it"
         )
     for each in given:
-        if each.qos not in (0, 1, 2, REFUSED_QOS):
+        if type(each.qos) is not int or each.qos not in (0, 1, 2, REFUSED_QOS):
             raise AnswerError(f"QoS {each.qos}; accepted: 0, 1, 2, {REFUSED_QOS}")
         check_filter(each.topic_filter)
     return Accept(subscriptions=list(given), cache=cache)

@@ -84,6 +84,7 @@ def check_modifiers(given: Any, kind: type[Modifiers]) -> Modifiers:
             if (value := getattr(given, name)) is not None
         }
     try:
-        return msgspec.convert(dict(given), kind)
+        # Without this a text would be read as bytes in base64.
+        return msgspec.convert(dict(given), kind, builtin_types=(bytes,))
     except (msgspec.ValidationError, TypeError, ValueError) as error:
         raise ModifierError(f"{kind.__name__}: {error}") from None

@@ -95,6 +95,9 @@ def test_every_way_of_saying_something_is_read() -> None:
         ({"topic": "a/#"}, "is no topic name"),
         ({"topic": ""}, "is no topic name"),
         ({"topic": "\ud800"}, "is no topic name"),
+        ({"topic": "$jobs/q"}, "is a service's"),
+        ({"payload": "base64=="}, "Expected `bytes"),
+        ({"mountpoint": "a\0"}, "mountpoint 'a.x00' is no text"),
         ({"throttle": -1}, "throttle = -1"),
         (Accept(subscriptions=[]), "auth_on_subscribe only"),
         (Accept(cache=3), "accepted: Cache"),  # type: ignore[arg-type]
@@ -111,6 +114,8 @@ def test_what_is_no_answer_is_named(answer: Any, why: str) -> None:
         ([], "0 subscriptions for 1"),
         (["a"], "list of Subscription"),
         ([Subscription("a", 3)], "QoS 3"),
+        ([Subscription("a", True)], "QoS True"),
+        ([Subscription(None)], "list of Subscription"),  # type: ignore[arg-type]
         ([Subscription("a#", 0)], "no topic filter"),
         ([Subscription("a/+b", 0)], "no topic filter"),
         ([Subscription("#/a", 0)], "no topic filter"),

@@ -109,6 +109,8 @@ class VerdictStep(ChainStep):
             verdict = self._read(returned, arguments)
         except AnswerError as error:
             return self.failed(str(error))
+        except BaseException as error:  # noqa: BLE001 - contained: reading an answer may run code of the plugin's
+            return self.failed(error)
         guard = self.guard
         if isinstance(verdict, Accept):
             guard.accepted[self.hook] += 1

@@ -1,6 +1,7 @@
 """What plugins answer, as clients meet it: who may enter, publish and subscribe, and what becomes of it."""
 
 import asyncio
+from collections import UserDict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -35,6 +36,13 @@ class SpeechlessError(Exception):
 
     def __str__(self) -> str:
         raise RuntimeError("no words")
+
+
+class Rubbish(UserDict[str, Any]):
+    """Raises when it is read."""
+
+    def keys(self) -> Any:
+        raise RuntimeError("no keys")
 
 
 @asynccontextmanager
@@ -73,6 +81,10 @@ async def guarded(folder: Path, plugin: Plugin) -> AsyncIterator[tuple[Broker, P
         (Accept(cache=Cache(9, by=[["topic"]])), 3),  # type: ignore[arg-type]
         ({"max_wishes": 3}, 3),
         ({"max_inflight_messages": "many"}, 3),
+        ({"username": "\ud800"}, 3),
+        ({"subscriber_id": SubscriberId("a\0")}, 3),
+        ({"subscriber_id": SubscriberId("a", "m" * 70_000)}, 3),
+        (Rubbish(), 3),
         ({"max_inflight_messages": 3}, 0),
     ),
 )
