@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import (
     AsyncIterator,
-    Awaitable,
     Callable,
     Collection,
     Coroutine,
@@ -237,12 +236,18 @@ class Broker(Protocol):
         """Ends the connections of all clients that are here under one of these user names; returns how many.
 
         Their wills are not published; their durable sessions stay. The user name is the one that hooks see.
+
+        Raises:
+            TypeError: it is a text, and no collection of them.
         """
 
     async def drop_wills(self, usernames: Collection[str]) -> int:
         """Takes their wills from all clients that are here under one of these user names; returns how many.
 
         For users that are gone, and whose connections stay.
+
+        Raises:
+            TypeError: it is a text, and no collection of them.
         """
 
     async def reauthorize(self, subscriber_id: SubscriberId | None = None) -> int:
@@ -254,10 +259,11 @@ class Broker(Protocol):
     def forget_verdicts(self) -> None:
         """Verdicts that this plugin allowed to be kept hold no longer."""
 
-    def on_reload(self, read: Callable[[], Awaitable[object]]) -> None:
+    def on_reload(self, read: Callable[[], object]) -> None:
         """Has `read` called until the plugin stops whenever the operator has the configuration read anew (SIGHUP).
 
-        What the plugin has read from files of its own it reads again then. What `read` raises is logged.
+        It is a plain function or an `async def`, and what it raises is logged. What the plugin has read from files of
+        its own it reads again then.
         """
 
     def metrics(self) -> Sequence[Metric]:
@@ -303,9 +309,24 @@ class Broker(Protocol):
         """
 
     def spawn(self, work: Coroutine[Any, Any, Any], name: str = "") -> "asyncio.Task[Any]":
-        """Runs a coroutine until it ends or the plugin stops; an error of it is logged."""
+        """Runs a coroutine until it ends or the plugin stops; an error of it is logged.
+
+        Raises:
+            TypeError: it is none: a function is to be called.
+        """
 
     async def run_in_thread(
         self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
     ) -> R:
         """Runs what blocks or computes for long (hashing, files) outside the event loop."""
+
+
+def names_of(usernames: Collection[str]) -> frozenset[str]:
+    """User names, each once.
+
+    Raises:
+        TypeError: it is a text, whose letters would be taken for names.
+    """
+    if isinstance(usernames, str):
+        raise TypeError(f"{usernames!r} is one user name; accepted: a collection of them")
+    return frozenset(usernames)

@@ -5,12 +5,15 @@ returned or raised, refuses. Anything else is a defect of the plugin, and refuse
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
 from vmq_hooks.modifiers import PublishModifiers, RegisterModifiers
 from vmq_hooks.types import Message, SubscriberId, Subscription
+
+#: Characters: a reason may quote what a client has sent.
+_LONGEST_REASON: Final = 500
 
 #: What a verdict may depend on besides the hook. Never the payload: what looks at it cannot be kept.
 Dependency = Literal["peer", "username", "client_id", "password", "topic", "qos", "retain"]
@@ -47,7 +50,7 @@ class Refuse(Exception):  # noqa: N818 - it is a verdict first
     """No.
 
     Args:
-        reason: for the log; no secrets.
+        reason: for the log; no secrets. Of a longer one the first 500 characters count.
         bad_credentials: at CONNECT: return code 4, bad user name or password, instead of 5; counted as a failed login.
         unavailable: nobody could decide now (overload, no answer): the client is told to come again, never
             that it may not. At CONNECT: return code 3, which says nothing of its credentials.
@@ -68,7 +71,7 @@ class Refuse(Exception):  # noqa: N818 - it is a verdict first
         if bad_credentials and unavailable:
             raise ValueError("accepted: bad_credentials or unavailable, not both")
         super().__init__(reason)
-        self.reason = str(reason)  # of an error that is handed on, its text
+        self.reason = str(reason)[:_LONGEST_REASON]  # of an error that is handed on, its text
         self.bad_credentials = bad_credentials
         self.unavailable = unavailable
         self.cache = cache

@@ -74,6 +74,7 @@ def test_every_way_of_saying_something_is_read() -> None:
     assert publish({"qos": 1}) == Accept(PublishModifiers(qos=1))
     assert publish(PublishModifiers(topic="a")) == Accept(PublishModifiers(topic="a"))
     assert publish(Refuse("no")).reason == "no"
+    assert publish(Refuse("what a client sent" * 1000)).reason == ("what a client sent" * 28)[:500]
     wanted = [Subscription("b", 128)]
     assert subscribe(wanted, "a") == Accept(subscriptions=wanted)
     where = {"username": None, "subscriber_id": WHO}

@@ -47,6 +47,11 @@ def test_in_a_plain_test(tmp_path: Path) -> None:
     assert not [each for each in threading.enumerate() if each.name == "vmq_hooks.testing"]
 
 
+def test_a_class_is_no_plugin(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match=r"Lamps'> is no plugin"), started(Lamps, folder=tmp_path):  # type: ignore[arg-type]
+        pass
+
+
 async def test_within_a_running_loop(tmp_path: Path) -> None:
     with started(Lamps(), folder=tmp_path) as lamps:
         assert lamps.call("auth_on_publish", **WHO, message=Message("lamps/1", b""))

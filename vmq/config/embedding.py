@@ -19,6 +19,10 @@ CALL: Final = "Broker()"
 
 _USERS: Final = "a mapping of names to passwords, which are texts"
 
+_GIVEN: Final = (
+    "a mapping of options, a plugin (an object, not its class), or a pair of a plugin and options"
+)
+
 #: A plugin for `Broker(plugins=...)`: made by the program, its options, or both.
 GivenPlugin = Plugin | Mapping[str, Any] | tuple[Plugin, Mapping[str, Any]]
 
@@ -125,6 +129,10 @@ class Keywords(msgspec.Struct, frozen=True, kw_only=True):
             yield problem("acl", "rules as a text, or a list of its lines", acl)
         if not isinstance(plugins, Mapping):
             yield problem("plugins", "a mapping of names to plugins or their options", plugins)
+            return
+        for name, given in plugins.items():
+            if not _is_given(given):
+                yield Problem(f"plugins.{toml_key(str(name))}", f"accepted: {_GIVEN}", CALL)
 
     def _plugins(self) -> dict[str, Any]:
         """The sections of plugins that are stated; those for users and rules among them."""
@@ -175,6 +183,12 @@ def _is_text(value: object) -> bool:
 
 def _is_texts(value: object) -> bool:
     return isinstance(value, Sequence) and all(map(_is_text, value))
+
+
+def _is_given(each: object) -> bool:
+    if isinstance(each, tuple):
+        return len(each) == 2 and isinstance(each[0], Plugin) and isinstance(each[1], Mapping)
+    return isinstance(each, Plugin | Mapping)
 
 
 def _plain(section: Any, key: str) -> dict[str, Any]:

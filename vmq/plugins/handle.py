@@ -1,10 +1,10 @@
 """The broker as one plugin sees it: `vmq_hooks.Broker`, made for each plugin."""
 
 import asyncio
+import inspect
 import logging
 from collections.abc import (
     AsyncIterator,
-    Awaitable,
     Callable,
     Collection,
     Coroutine,
@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from vmq_hooks import BridgeSession, Message, SubscriberId
 from vmq_hooks import Metric as SeenMetric
+from vmq_hooks.broker import names_of
 from vmq_hooks.labels import MAX_SAMPLES, OTHERS, Labels, check_labels, check_name
 
 from vmq.plugins.steps import ends_task
@@ -154,7 +155,7 @@ class Handle:
         self._counters = counters
         self._forget = forget
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._readers: list[Callable[[], Awaitable[object]]] = []
+        self._readers: list[Callable[[], object]] = []
         self.gauges: dict[str, PluginGauge] = {}
         self._log = logging.getLogger(f"vmq.plugins.{name}")
         self._config_dir = config_dir
@@ -228,10 +229,10 @@ class Handle:
         return await self._host.disconnect(subscriber_id, cleanup)
 
     async def disconnect_users(self, usernames: Collection[str]) -> int:
-        return await self._host.disconnect_users(frozenset(usernames))
+        return await self._host.disconnect_users(names_of(usernames))
 
     async def drop_wills(self, usernames: Collection[str]) -> int:
-        return await self._host.drop_wills(frozenset(usernames))
+        return await self._host.drop_wills(names_of(usernames))
 
     async def reauthorize(self, subscriber_id: SubscriberId | None = None) -> int:
         return await self._host.reauthorize(subscriber_id)
@@ -239,14 +240,16 @@ class Handle:
     def forget_verdicts(self) -> None:
         self._forget()
 
-    def on_reload(self, read: Callable[[], Awaitable[object]]) -> None:
+    def on_reload(self, read: Callable[[], object]) -> None:
         self._readers.append(read)
 
     async def reread(self) -> None:
         """Has the plugin read its files again; what fails is logged."""
         for read in self._readers:
             try:
-                await read()
+                found = read()
+                if inspect.isawaitable(found):
+                    await found
             except BaseException as error:
                 if ends_task(error):
                     raise
@@ -273,6 +276,8 @@ class Handle:
         await self._host.declare_stream(name, options)
 
     def spawn(self, work: Coroutine[Any, Any, Any], name: str = "") -> "asyncio.Task[Any]":
+        if not asyncio.iscoroutine(work):
+            raise TypeError(f"{work!r} is no coroutine; accepted: what an async def returns")
         name = name or f"plugin {self._name}"
         task = asyncio.get_running_loop().create_task(_contained(work), name=name)
         self._tasks.add(task)

@@ -11,10 +11,10 @@ subscriptions; `deliver` brings those of others.
 """
 
 import asyncio
+import inspect
 import logging
 from collections.abc import (
     AsyncIterator,
-    Awaitable,
     Callable,
     Collection,
     Coroutine,
@@ -26,7 +26,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, ParamSpec, Self, TypeVar
 
-from vmq_hooks.broker import Metric
+from vmq_hooks.broker import Metric, names_of
 from vmq_hooks.labels import check_labels, check_name, shown
 from vmq_hooks.testing.fake_bridge import FakeBridge
 from vmq_hooks.types import Message, SubscriberId, matches
@@ -127,7 +127,7 @@ class FakeBroker:
         self.errors: list[BaseException] = []
         #: The sessions of bridges; a test gives them messages by `deliver`.
         self.bridges: dict[SubscriberId, FakeBridge] = {}
-        self._readers: list[Callable[[], Awaitable[object]]] = []
+        self._readers: list[Callable[[], object]] = []
         self._subscriptions: list[_Subscription] = []
         self._subscribed = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -249,24 +249,26 @@ class FakeBroker:
         return self.connected is None or subscriber_id in self.connected
 
     async def disconnect_users(self, usernames: Collection[str]) -> int:
-        self.disconnected_users.append(frozenset(usernames))
+        self.disconnected_users.append(names_of(usernames))
         return 0
 
     async def drop_wills(self, usernames: Collection[str]) -> int:
-        self.dropped_wills.append(frozenset(usernames))
+        self.dropped_wills.append(names_of(usernames))
         return 0
 
     async def reauthorize(self, subscriber_id: SubscriberId | None = None) -> int:
         self.reauthorized.append(subscriber_id)
         return 0
 
-    def on_reload(self, read: Callable[[], Awaitable[object]]) -> None:
+    def on_reload(self, read: Callable[[], object]) -> None:
         self._readers.append(read)
 
     async def reload(self) -> None:
         """Has the plugin read its files again, as SIGHUP does."""
         for read in self._readers:
-            await read()
+            found = read()
+            if inspect.isawaitable(found):
+                await found
 
     def forget_verdicts(self) -> None:
         self.forgotten += 1

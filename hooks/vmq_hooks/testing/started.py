@@ -54,8 +54,11 @@ def started(
 
     Raises:
         msgspec.ValidationError: the options are not those of the plugin.
+        TypeError: it is no plugin; a class is none.
         TimeoutError: start, stop or a verdict takes longer than LIMIT.
     """
+    if not isinstance(plugin, Plugin):
+        raise TypeError(f"{plugin!r} is no plugin; accepted: an object of a subclass of Plugin")
     if config is None or isinstance(config, Mapping):
         config = msgspec.convert(dict(config or {}), type(plugin).Config)
     thread = LoopThread("vmq_hooks.testing")

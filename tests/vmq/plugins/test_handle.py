@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,9 @@ from vmq_hooks import (
     Message,
     SubscriberId,
 )
+from vmq_hooks.testing import FakeBroker
 
+from tests.support.present import present
 from tests.vmq.plugins.doors import Doors
 from tests.vmq.plugins.support import TIMEOUT, peer_of, serving
 
@@ -75,3 +78,21 @@ async def test_a_task_that_will_not_be_cancelled_holds_nothing_up(
         gate.set()
         await task
     assert "a task of the plugin does not end: stubborn" in caplog.messages
+
+
+async def test_what_is_asked_for_amiss_is_told_at_once_and_files_are_read_by_plain_functions(
+    tmp_path: Path,
+) -> None:
+    read: list[object] = []
+    async with serving(tmp_path, {"doors": Doors()}) as broker, FakeBroker(tmp_path) as fake:
+        handle = present(broker.plugins.loaded["doors"].handle)
+        for each in (handle, fake):
+            for ask in (each.disconnect_users, each.drop_wills):
+                with pytest.raises(TypeError, match="'bob' is one user name"):
+                    await ask("bob")
+            with pytest.raises(TypeError, match="coroutine"):
+                each.spawn(len)  # type: ignore[arg-type]
+            each.on_reload(partial(read.append, each))
+        await handle.reread()
+        await fake.reload()
+    assert read == [handle, fake]
