@@ -45,8 +45,6 @@ class Login(asyncio.Protocol):
 
 
 class Fleet:
-    """The devices of this process."""
-
     def __init__(self, address: tuple[str, int], source: str, password: str) -> None:
         self.address = address
         self.source = source

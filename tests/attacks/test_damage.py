@@ -71,7 +71,6 @@ def raw(folder: Path) -> Records:
 
 
 def keys_in(path: Path) -> set[bytes]:
-    """The keys of one file."""
     with tempfile.TemporaryDirectory(dir=path.parents[2]) as scratch:
         shutil.copy(path, scratch)
         if path.suffix == ".ldb":

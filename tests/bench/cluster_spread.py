@@ -32,8 +32,6 @@ _PAYLOAD = 3
 
 @dataclass(frozen=True)
 class Spread:
-    """What was measured."""
-
     subscriptions: int
     acknowledged: float
     routed: float
@@ -68,8 +66,6 @@ class Client:
 
 
 class Bench:
-    """The clients of a run."""
-
     def __init__(self, nodes: list[BrokerProcess], clients: int, filters: int) -> None:
         self._ready = selectors.DefaultSelector()
         self._nodes = nodes

@@ -87,7 +87,6 @@ def is_indexed(folder: Path) -> bool:
 def measure(
     jobs: int, size: int, memory: int, batch: int, folder: Path, *, indexed: bool, keys: bool
 ) -> None:
-    """Prints what it takes."""
     env = {"VMQ_LIMITS__MAX_JOB_MEMORY": str(memory * MIB)}
     args = ("--allow-anonymous",)
     with BrokerProcess.start(LISTEN, data_dir=folder, env=env, args=args) as broker:

@@ -149,7 +149,6 @@ def cpu(brokers: list[BrokerProcess]) -> float:
 
 
 def measure(brokers: list[BrokerProcess], stream: str, seconds: float) -> Figures:
-    """What one stream costs."""
     publisher = Publisher(brokers[0], stream)
     publisher.send(BURST)
     before, begin, count = cpu(brokers), time.perf_counter(), 0

@@ -95,7 +95,6 @@ def joined(before: Part, new: Part, order: list[str]) -> Part:
 
 
 def printed(module: str) -> Print:
-    """What another command prints."""
     done = subprocess.run([sys.executable, "-m", module], check=True, stdout=subprocess.PIPE)
     return Print(today(), f"python -m {module}", done.stdout.decode().rstrip())
 
@@ -105,7 +104,6 @@ def today() -> str:
 
 
 def machine() -> dict[str, str]:
-    """What it was measured on."""
     models = [
         line.partition(":")[2].strip()
         for line in Path("/proc/cpuinfo").read_text().splitlines()

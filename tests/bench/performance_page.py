@@ -31,8 +31,6 @@ class Print(Struct):
 
 
 class Figures(Struct):
-    """All that is on the page."""
-
     machine: dict[str, str] = field(default_factory=dict)
     parts: dict[str, Part] = field(default_factory=dict)
     prints: dict[str, Print] = field(default_factory=dict)
@@ -138,7 +136,6 @@ the goal is at most {MOST_GROWTH}, and more is set in bold.
 
 
 def render(figures: Figures) -> str:
-    """The page."""
     parts = [
         HEAD,
         "## Machine\n",
@@ -168,7 +165,6 @@ def told(part: Part) -> list[str]:
 
 
 def by_load(part: Part) -> dict[str, dict[str, ComparisonRow]]:
-    """Rows by load and broker."""
     found: dict[str, dict[str, ComparisonRow]] = {}
     for row in part.rows:
         found.setdefault(row.scenario, {})[row.broker] = row
@@ -214,7 +210,6 @@ def memory(part: Part) -> Iterator[str]:
 
 
 def grown(name: str, part: Part) -> Iterator[str]:
-    """A table of sizes."""
     growth = GROWTH[name]
     yield f"### {growth.what[:1].upper() + growth.what[1:]}\n"
     yield growth.meaning + "\n"

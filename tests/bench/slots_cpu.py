@@ -167,7 +167,6 @@ class Sessions:
         return bool(found)
 
     def finish(self) -> None:
-        """Waits for the rest."""
         while self.wanted > 0 or self.acks > 0:
             assert self.take(TIMEOUT), (
                 f"{self.wanted} messages are lost, {self.acks} are not acknowledged"

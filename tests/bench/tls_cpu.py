@@ -60,8 +60,6 @@ def mosquitto(
 
 
 class Client:
-    """A connected socket."""
-
     def __init__(self, port: int, context: ssl.SSLContext | None, name: str, topic: str) -> None:
         sock = socket.create_connection(("127.0.0.1", port))
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

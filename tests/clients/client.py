@@ -44,7 +44,6 @@ class Kind:
     version: int = 4  # protocol level: 3 is MQTT 3.1, 4 is MQTT 3.1.1
 
     def url(self, broker: BrokerProcess) -> str:
-        """Where this kind of client reaches the broker."""
         host, port = broker.tcp
         return broker.ws if self.websocket else f"tcp://{host}:{port}"
 
@@ -78,7 +77,6 @@ class Inbox:
         self._messages: Queue[Message | None] = Queue()
 
     def put(self, message: Message) -> None:
-        """Add a message that arrived."""
         self._messages.put(message)
 
     def put_end(self) -> None:

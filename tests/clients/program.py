@@ -118,8 +118,6 @@ def _deliver(inbox: Inbox, record: Record) -> None:
 
 
 class ProgramClient(Client):
-    """A client inside a Program."""
-
     def __init__(self, kind: Kind, client_id: str, program: Program, name: str) -> None:
         super().__init__(kind, client_id)
         self._program = program

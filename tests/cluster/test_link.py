@@ -23,8 +23,6 @@ LOOPBACK = "tcp://127.0.0.1:0"
 
 
 class End:
-    """A link with what it hears."""
-
     def __init__(self, name: str, key: str | None = None, patience: float = 10.0) -> None:
         self.name = name
         self.frames: asyncio.Queue[Frame] = asyncio.Queue()

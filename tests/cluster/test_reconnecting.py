@@ -98,7 +98,6 @@ async def test_a_handshake_that_stops_half_way_is_begun_anew(
 
 
 async def next_event(monitor: Any, wanted: int) -> Any:
-    """The next event of a kind."""
     while True:
         assert await asyncio.to_thread(monitor.poll, 1000 * TIMEOUT), "no such event"
         event = parse_monitor_message(monitor.recv_multipart())

@@ -92,7 +92,6 @@ class Node:
 
     @property
     def flight(self) -> str:
-        """Where it serves streams."""
         return next(url for url in self.process.urls if url.startswith("grpc://"))
 
     def start(self, join: Sequence[str], key: Path | None, env: Mapping[str, str]) -> None:
@@ -141,7 +140,6 @@ class Node:
         self._forget()
 
     def wipe(self) -> None:
-        """Its data are gone."""
         assert not self.is_running
         shutil.rmtree(self.data_dir)
 

@@ -133,7 +133,6 @@ class JobCluster:
         self.wait_reachable(list(self.clients.values()))
 
     def holders(self, job_id: bytes) -> list[str]:
-        """The nodes that have a job."""
         return [name for name, each in self.clients.items() if each.state(job_id)]
 
     def close(self) -> None:

@@ -10,8 +10,6 @@ from tests.support.node import installed_modules
 
 
 class MqttJs:
-    """The program, and its clients."""
-
     def __init__(self) -> None:
         installed_modules()
         self._program = Program("mqttjs")

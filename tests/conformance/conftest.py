@@ -26,7 +26,6 @@ def peers_at() -> Iterator[Callable[[BrokerProcess], Peers]]:
 
 @pytest.fixture
 def peers(broker: BrokerProcess, peers_at: Callable[[BrokerProcess], Peers]) -> Peers:
-    """Clients at the shared broker."""
     return peers_at(broker)
 
 

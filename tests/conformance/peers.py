@@ -64,7 +64,6 @@ class Peers:
         keep_alive: int = 60,
         will: mqtt.Will | None = None,
     ) -> mqtt.Wire:
-        """An accepted client."""
         wire = self.raw()
         wire.connect(self.id(part), clean=clean, keep_alive=keep_alive, will=will)
         return wire

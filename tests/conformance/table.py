@@ -126,7 +126,6 @@ def gaps(statements: dict[str, Statement], tests: list[ConformanceTest]) -> list
 
 
 def render(statements: dict[str, Statement], others: list[ConformanceTest]) -> str:
-    """The whole page."""
     shown = sum(1 for statement in statements.values() if statement.tests)
     lines = [
         HEADER,
@@ -204,14 +203,12 @@ def render_states() -> str:
 
 
 def missing() -> list[str]:
-    """The gaps."""
     statements, tests = read_statements(), find_tests()
     assign(statements, tests)
     return gaps(statements, tests)
 
 
 def build() -> str:
-    """The page as it should be."""
     statements, tests = read_statements(), find_tests()
     others = [test for test in assign(statements, tests) if test.file != "test_table.py"]
     page = render(statements, others)

@@ -45,7 +45,6 @@ class Restarts:
         return self._again()
 
     def kill_and_start(self) -> Peers:
-        """Kill it and start the next one."""
         self._broker.kill()
         return self._again()
 
@@ -60,7 +59,6 @@ both_ways = pytest.mark.parametrize("restart", [Restarts.stop_and_start, Restart
 
 @pytest.fixture
 def restarts(fresh_broker: BrokerFactory, tmp_path: Path) -> Iterator[Restarts]:
-    """A broker to stop and start."""
     with ExitStack() as stack:
         yield Restarts(fresh_broker, tmp_path, stack)
 

@@ -29,8 +29,6 @@ class Response:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A frame from the server."""
-
     opcode: int
     fin: bool
     payload: bytes
@@ -75,7 +73,6 @@ class WebSocketStream:
     def send_frame(
         self, opcode: int, payload: bytes = b"", *, fin: bool = True, masked: bool = True
     ) -> None:
-        """Send any frame."""
         self.tcp.sendall(encode_frame(opcode, payload, fin=fin, masked=masked))
 
     def recv(self, timeout: float) -> bytes:

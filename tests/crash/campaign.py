@@ -90,7 +90,6 @@ class Campaign:
 
     @property
     def peers(self) -> list[Peer]:
-        """Everybody."""
         return [self.keeper, *self.publishers, *self.subscribers]
 
     async def run(self) -> History:

@@ -90,7 +90,6 @@ class StrictSession:
         self.output += mqtt.connect_packet(self.client_id, clean=self._clean, keep_alive=0)
 
     def lost(self) -> None:
-        """The connection is gone."""
         self.connected = False
 
     def subscribe(self, topic_filter: str, qos: int) -> None:
@@ -110,12 +109,10 @@ class StrictSession:
         self.output += mqtt.PINGREQ_BYTES
 
     def disconnect(self) -> None:
-        """Send a DISCONNECT."""
         self.output += mqtt.DISCONNECT_BYTES
         self.connected = False
 
     def receive(self, packet: Packet) -> None:
-        """Handle a packet from the broker."""
         handler = self._handlers.get(packet.type)
         if handler is None:
             self._object(f"packet of type {packet.type} from the broker")

@@ -21,7 +21,6 @@ class Bench:
         self.connect(FIRST)
 
     def connect(self, connack: Packet) -> None:
-        """A new connection."""
         self.session.lost()
         self.session.begin()
         self.session.receive(connack)

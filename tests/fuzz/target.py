@@ -205,7 +205,6 @@ def run(data: bytes, prepare: Callable[[House], None] = lambda _house: None) -> 
 
 
 def play(house: House, data: bytes, limits: Limits, prepare: Callable[[House], None]) -> None:
-    """Plays the blocks of an input."""
     bystander = house.client(BYSTANDER)
     prepare(house)
     peers = (Peer(house, "first"), Peer(house, "second"))

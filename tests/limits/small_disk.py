@@ -46,7 +46,6 @@ class SmallDisk:
         self.run("mount", "-o", f"remount,size={size}", str(self.path))
 
     def free(self) -> int:
-        """Bytes that are free."""
         status = os.statvfs(self.seen)
         return status.f_bavail * status.f_bsize
 

@@ -19,7 +19,6 @@ ENV = {
 
 
 def client(broker: BrokerProcess, client_id: str, *, clean: bool = True) -> mqtt.Wire:
-    """A connected client."""
     return mqtt.Wire.connected(broker.tcp, client_id, clean=clean)
 
 

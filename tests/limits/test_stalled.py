@@ -46,8 +46,6 @@ def command_of(kind: str, broker: BrokerProcess, client_id: str, qos: int) -> li
 
 
 class Subscriber:
-    """The client as a process."""
-
     def __init__(self, command: list[str]) -> None:
         self.process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True

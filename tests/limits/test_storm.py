@@ -103,7 +103,6 @@ def steady_pair(broker: BrokerProcess) -> Iterator[SteadyPair]:
 
 
 def metric(broker: BrokerProcess, name: str) -> float:
-    """One figure of /metrics."""
     with urllib.request.urlopen(broker.http + "/metrics", timeout=30) as answer:
         found = re.search(rf"^{name} (\S+)$", answer.read().decode(), re.MULTILINE)
     assert found is not None

@@ -76,8 +76,6 @@ def key_hash(issued: IssuedCertificate) -> str:
 
 
 class Page:
-    """A page of the browser."""
-
     def __init__(self, socket: Connection) -> None:
         self._socket = socket
         self._calls = 0
@@ -190,7 +188,6 @@ def chromium(folder: Path, trusted: IssuedCertificate | None = None) -> Iterator
 
 
 def _page_url(address: str) -> str:
-    """Where the first page is driven from."""
     connection = HTTPConnection(address, timeout=TIMEOUT)
     try:
         connection.request("GET", "/json/list")

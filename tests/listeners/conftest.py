@@ -56,13 +56,11 @@ def _plain(value: object) -> object:
 
 @pytest.fixture
 def authority(tmp_path: Path) -> Authority:
-    """A certificate authority of this test."""
     return Authority(tmp_path / "ca")
 
 
 @pytest.fixture
 def server(authority: Authority) -> IssuedCertificate:
-    """The certificate of localhost."""
     return authority.issue("localhost", ["localhost"])
 
 

@@ -56,5 +56,4 @@ def start_page(tmp_path: Path) -> Iterator[PageBroker]:
 
 @pytest.fixture(scope="session")
 def axe() -> str:
-    """The source of axe-core."""
     return (installed_modules() / "axe-core" / "axe.min.js").read_text()

@@ -23,8 +23,6 @@ def link_of(broker: BrokerProcess, *options: str) -> str:
 
 
 class LivePage:
-    """The page of a broker in a browser."""
-
     def __init__(self, page: Page) -> None:
         self.page = page
         page.call("Page.enable")
@@ -79,7 +77,6 @@ class LivePage:
         return self.run(f"() => ({expression})")
 
     def click(self, text: str, among: str = "button, a, summary") -> None:
-        """Presses what has a text."""
         there = (
             f"[...document.querySelectorAll({json.dumps(among)})].find("
             f"each => each.innerText.trim() === {json.dumps(text)} && each.offsetParent)"
@@ -144,7 +141,6 @@ class LivePage:
         self.run("(name) => { document.documentElement.dataset.theme = name; }", name)
 
     def nodes(self) -> int:
-        """Elements of the page."""
         return int(self.value("document.querySelectorAll('*').length"))
 
     def faults(self, axe: str, ignored: Sequence[str] = ()) -> list[str]:

@@ -50,7 +50,6 @@ def several(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Several]:
 
 @pytest.fixture
 def clients(several: Several) -> Iterator[tuple[Wire, Wire]]:
-    """A client at each worker."""
     with several.client_on(1, "one") as one, several.client_on(2, f"two{MARKUP}") as two:
         yield one, two
 

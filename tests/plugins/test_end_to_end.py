@@ -63,7 +63,6 @@ def server(authority: Authority) -> IssuedCertificate:
 
 
 def with_files(folder: Path) -> Path:
-    """The folder with the files of users and rules."""
     for name, password in USERS.items():
         editing.add(folder / "passwd", name, password)
     (folder / "acl").write_text(ACL)

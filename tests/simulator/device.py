@@ -161,12 +161,10 @@ class Device:
         return self
 
     def drop(self) -> None:
-        """Its connection breaks."""
         if self.wire is not None:
             self.wire.lose()
 
     def leave(self) -> Device:
-        """It goes in order."""
         self.send(mqtt.DISCONNECT_BYTES)
         self.world.until(lambda: self.wire is None)
         return self

@@ -255,7 +255,6 @@ class Node:
         broker.life.end()  # with whatever it is at: who called this, too
 
     def wipe(self) -> None:
-        """Its disk is lost."""
         assert self.broker is None
         self.disk = Disk()
 

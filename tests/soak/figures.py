@@ -59,7 +59,6 @@ RULES: Final = (
 
 
 def measure(broker: BrokerProcess) -> Figures:
-    """The figures of now."""
     folder = Path(f"/proc/{broker.pid}/fd")
     links = [_target(each) for each in folder.iterdir()]
     gauges = _gauges(broker)  # behind it: its own socket may be closed late

@@ -44,8 +44,6 @@ class QueryEndedError(Exception):
 
 
 class Application:
-    """The two queries."""
-
     def __init__(self, server: str, folder: Path, limit: int) -> None:
         reached("python")
         # What a JVM that is killed leaves behind is in the folder.

@@ -67,7 +67,6 @@ class Count:
     got: list[int]
 
     def problems(self) -> Iterator[str]:
-        """What is wrong, in words."""
         rows, got, sent = self.rows, self.got, self.sent
         wanted = sent * (sent - 1) // 2
         if rows["numbers"] != sent:
@@ -207,7 +206,6 @@ class Run:
         self.tell(f"{monotonic() - self.begun:5.0f} s  {line}")
 
     def go(self) -> None:
-        """The whole course."""
         self.subscriber.start()
         assert self.subscriber.subscribed.wait(STUCK)
         for device in self.devices:

@@ -96,7 +96,6 @@ class Guarded(Closing):
     def connect(
         self, user: str, client_id: str, *, clean: bool = True, will: Will | None = None
     ) -> Wire:
-        """A client of a user that was let in."""
         wire, connack = self.ask(user, client_id, clean=clean, will=will)
         assert connack.return_code == 0, f"refused: {connack}"
         return wire

@@ -16,7 +16,6 @@ TIMEOUT = 250.0
 
 
 def blocks(page: Path, language: str) -> list[str]:
-    """The blocks of a page in one language, in order."""
     text = page.read_text(encoding="utf-8")
     return re.findall(rf"^```{language}\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
 

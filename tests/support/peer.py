@@ -71,7 +71,6 @@ class Peer:
         self.connection.pause_writing()
 
     def leave(self) -> None:
-        """The connection is lost."""
         if self.is_open:
             self.is_open = False
             self.connection.connection_lost(None)

@@ -7,13 +7,11 @@ from tests.support.wire import TIMEOUT, SocketStream, Wire, dial
 
 
 def connect_tcp(url: str) -> socket.socket:
-    """A TCP connection to a listener, by its URL."""
     host, _, port = url.partition("://")[2].partition("/")[0].rpartition(":")
     return dial((host, int(port)))
 
 
 def connect_tls(url: str, context: ssl.SSLContext, host: str = "localhost") -> ssl.SSLSocket:
-    """A TLS connection to a listener, by its URL."""
     sock = connect_tcp(url)
     try:
         return context.wrap_socket(sock, server_hostname=host)

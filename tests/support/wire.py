@@ -56,8 +56,6 @@ def packet(first: int, body: bytes = b"") -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Will:
-    """The will fields of a CONNECT."""
-
     topic: Text
     payload: bytes = b""
     qos: int = 0
@@ -114,22 +112,18 @@ def _numbered(first: int, packet_id: int, rest: bytes = b"") -> bytes:
 
 
 def puback_packet(packet_id: int) -> bytes:
-    """A PUBACK."""
     return _numbered(0x40, packet_id)
 
 
 def pubrec_packet(packet_id: int) -> bytes:
-    """A PUBREC."""
     return _numbered(0x50, packet_id)
 
 
 def pubrel_packet(packet_id: int) -> bytes:
-    """A PUBREL."""
     return _numbered(0x62, packet_id)
 
 
 def pubcomp_packet(packet_id: int) -> bytes:
-    """A PUBCOMP."""
     return _numbered(0x70, packet_id)
 
 
@@ -140,7 +134,6 @@ def subscribe_packet(packet_id: int, *pairs: tuple[Text, int], first: int = 0x82
 
 
 def unsubscribe_packet(packet_id: int, *filters: Text, first: int = 0xA2) -> bytes:
-    """An UNSUBSCRIBE."""
     return _numbered(first, packet_id, b"".join(map(encode_text, filters)))
 
 
@@ -166,17 +159,14 @@ class Packet:
 
     @property
     def qos(self) -> int:
-        """QoS of a PUBLISH."""
         return self.first >> 1 & 3
 
     @property
     def dup(self) -> bool:
-        """DUP bit of a PUBLISH."""
         return bool(self.first & 8)
 
     @property
     def retain(self) -> bool:
-        """RETAIN bit of a PUBLISH."""
         return bool(self.first & 1)
 
     def _topic_end(self) -> int:
@@ -189,7 +179,6 @@ class Packet:
 
     @property
     def topic(self) -> str:
-        """The topic of a PUBLISH."""
         return self.topic_bytes.decode()
 
     @property
@@ -200,12 +189,10 @@ class Packet:
 
     @property
     def payload(self) -> bytes:
-        """The payload of a PUBLISH."""
         return self.body[self._topic_end() + (2 if self.qos else 0) :]
 
     @property
     def codes(self) -> list[int]:
-        """The return codes of a SUBACK."""
         return list(self.body[2:])
 
     @property
@@ -215,7 +202,6 @@ class Packet:
 
     @property
     def return_code(self) -> int:
-        """The return code of a CONNACK."""
         return self.body[1]
 
 
@@ -280,7 +266,6 @@ class SocketStream:
         return str(host), int(port)
 
     def close(self) -> None:
-        """Close the connection."""
         self.socket.close()
 
 
@@ -293,8 +278,6 @@ def dial(address: tuple[str, int], source: str | None = None) -> socket.socket:
 
 
 class TcpStream(SocketStream):
-    """A TCP connection."""
-
     def __init__(self, address: tuple[str, int], source: str | None = None) -> None:
         super().__init__(dial(address, source))
 
@@ -515,19 +498,15 @@ class Wire(Closing):
             self.send(pubcomp_packet(received.packet_id))
 
     def puback(self, packet_id: int) -> None:
-        """Send PUBACK."""
         self.send(puback_packet(packet_id))
 
     def pubrec(self, packet_id: int) -> None:
-        """Send PUBREC."""
         self.send(pubrec_packet(packet_id))
 
     def pubrel(self, packet_id: int) -> None:
-        """Send PUBREL."""
         self.send(pubrel_packet(packet_id))
 
     def pubcomp(self, packet_id: int) -> None:
-        """Send PUBCOMP."""
         self.send(pubcomp_packet(packet_id))
 
     def ping(self) -> None:

@@ -19,19 +19,16 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def house() -> House:
-    """A house without a store."""
     return House()
 
 
 @pytest.fixture
 def client(house: House) -> Client:
-    """The client "c" of that house."""
     return house.client("c")
 
 
 @pytest.fixture
 def durable(tmp_path: Path) -> Iterator[House]:
-    """A house with a store."""
     with stored_house(tmp_path) as house:
         yield house
 

@@ -52,7 +52,6 @@ def calls() -> Iterator[Record]:
 
 
 def payloads(call: Record) -> list[bytes]:
-    """The payloads that a `publish` carries."""
     return [b64decode(text) for text in call["payloads"]]
 
 

@@ -99,7 +99,6 @@ class Client:
         self._ready.put(True)
 
     def granted(self, *filters: str) -> list[bool]:
-        """Which of the subscriptions are granted."""
         self.subscribe(*filters)
         return self._granted
 

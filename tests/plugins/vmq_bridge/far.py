@@ -52,7 +52,6 @@ class Mosquitto:
             return
 
     async def wait_log(self, text: str) -> None:
-        """Waits until it has logged this."""
         deadline = monotonic() + START_TIMEOUT
         while text not in self.log.read_text():
             assert monotonic() < deadline, self.log.read_text()
@@ -141,7 +140,6 @@ class Link:
 
 @asynccontextmanager
 async def link(to_port: int) -> AsyncIterator[Link]:
-    """A link that is open at first."""
     found = Link(to_port)
     await found.open()
     try:

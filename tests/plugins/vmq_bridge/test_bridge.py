@@ -55,7 +55,6 @@ def where_the_session_is(folder: Path) -> dict[str, Any]:
 
 @asynccontextmanager
 async def bridged(folder: Path, section: dict[str, Any]) -> AsyncIterator[Any]:
-    """A broker with the bridge."""
     loaded = load(
         overrides={
             **where_the_session_is(folder),

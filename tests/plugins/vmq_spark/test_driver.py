@@ -60,7 +60,6 @@ def driver(
 
 
 def started(folder: Path, settings: Mapping[str, object]) -> subprocess.Popen[bytes]:
-    """A driver that has its settings."""
     process = subprocess.Popen(
         [sys.executable, "-m", "vmq_spark.driver"],
         stdin=subprocess.PIPE,

@@ -52,7 +52,6 @@ class Hooks:
 
 @asynccontextmanager
 async def web_server(tls: ssl.SSLContext | None = None) -> AsyncIterator[Hooks]:
-    """A server on loopback."""
     hooks = Hooks()
     app = web.Application()
     app.router.add_post("/hook", hooks.handle)

@@ -149,7 +149,6 @@ class SimNode:
         self.segments.close()
 
     def wipe(self) -> None:
-        """Its disk is lost."""
         shutil.rmtree(self.folder)
         self.folder.mkdir()
 

@@ -8,8 +8,6 @@ from vmq.jobs.queue import Job
 
 @dataclass
 class Promise:
-    """A job that was added."""
-
     copies: int
     is_once: bool
     node: str

@@ -28,8 +28,6 @@ HANDS_OVER = 1000
 
 
 class Faults:
-    """Faults that come and go."""
-
     def __init__(self, world: JobWorld, kinds: tuple[str, ...]) -> None:
         self.world = world
         self.kinds = kinds
@@ -271,7 +269,6 @@ def come_to_rest(world: JobWorld) -> None:
 
 
 def judge(world: JobWorld) -> Counter[str]:
-    """What became of the promises."""
     found: Counter[str] = Counter()
     given = {each.key for each in world.promises.values() if each.deliveries}
     for job_id, promise in world.promises.items():
@@ -305,7 +302,6 @@ def judge(world: JobWorld) -> Counter[str]:
 
 
 def faulty(found: Counter[str]) -> list[str]:
-    """The promises that were broken."""
     return [each for each in FAULTY if found[each]]
 
 

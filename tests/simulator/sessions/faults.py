@@ -56,16 +56,12 @@ HEAL = 40
 
 @dataclass
 class Episode:
-    """A fault that goes on."""
-
     kind: str
     ends: int
     names: list[str] = field(default_factory=list)
 
 
 class Faults:
-    """The faults of one run."""
-
     def __init__(
         self,
         world: SessionWorld,

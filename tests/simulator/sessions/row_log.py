@@ -16,8 +16,6 @@ LATE = 120
 
 
 class HandedIn:
-    """A row on its way."""
-
     def __init__(self, node: WorldNode, dot: Dot, message: Publication, due: int) -> None:
         self.node = node
         self.boot = node.boot

@@ -40,7 +40,6 @@ class OnTerminal:
         os.write(self._master, keys)
 
     def wait(self, text: bytes) -> None:
-        """Waits until a text was printed."""
         deadline = monotonic() + TIMEOUT
         while text not in self.out:
             assert self._read(deadline - monotonic()), (text, self.out)

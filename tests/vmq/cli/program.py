@@ -173,7 +173,6 @@ def told(broker: BrokerProcess, *words: str) -> Any:
 def run(
     *arguments: str | bytes, stdin: bytes = b"", env: Mapping[str, str] | None = None
 ) -> Finished:
-    """Run a command to its end."""
     with Program(*arguments, env=env) as program:
         return program.finish(stdin)
 

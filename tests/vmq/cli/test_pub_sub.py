@@ -51,7 +51,6 @@ def pub(address: list[str], topic: str, *arguments: str) -> None:
 def pub_program(
     address: list[str], topic: str, *arguments: str | bytes, stdin: bytes = b""
 ) -> None:
-    """The same by a program of its own."""
     assert run("pub", *address, "-t", topic, *arguments, stdin=stdin) == (0, b"", "")
 
 

@@ -67,7 +67,6 @@ class Device:
         return is_there
 
     async def open(self, broker: Broker) -> None:
-        """Sends CONNECT."""
         await self.drop()
         url = urlsplit(next(each for each in broker.addresses if each.startswith("tcp:")))
         reader, self._writer = await asyncio.open_connection(url.hostname, url.port)
@@ -98,7 +97,6 @@ class Device:
         return packet.session_present == 1
 
     async def drop(self) -> None:
-        """Its connection breaks."""
         if self._writer is not None and self._task is not None:
             self._writer.close()
             with suppress(ConnectionError):

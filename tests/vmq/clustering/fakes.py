@@ -183,7 +183,6 @@ class Member:
 
 
 def cluster(*members: Member) -> None:
-    """These are the nodes of one cluster."""
     for each in members:
         each.routing.set_members([other.name for other in members])
         each.routing.set_up([other.name for other in members if other is not each])

@@ -65,7 +65,6 @@ def address(broker: Broker) -> str:
 
 
 def knows(broker: Broker, client_id: str, node: str) -> bool:
-    """Whether a broker knows that a node has a session."""
     record = clustering(broker).directory.record("", client_id)
     return record is not None and record.node == node
 

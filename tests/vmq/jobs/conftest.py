@@ -27,6 +27,5 @@ async def redis(broker: Broker) -> AsyncIterator[Any]:
 
 @pytest.fixture
 async def peer(broker: Broker) -> AsyncIterator[Peer]:
-    """Bytes of MQTT to and from the broker."""
     async with peer_of(broker, 1) as peer:
         yield peer

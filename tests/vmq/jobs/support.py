@@ -15,7 +15,6 @@ WALL = 1_700_000_000 * 10**9
 
 
 def rules(**changes: object) -> JobRules:
-    """Rules with some changed."""
     found = JobRules()
     for name, value in changes.items():
         setattr(found, name, value)

@@ -84,8 +84,6 @@ def a_gate() -> Iterator[Gate]:
 
 
 def under_uvloop(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
-    """The test in an event loop of uvloop."""
-
     def run() -> None:
         async def body() -> None:
             await test()

@@ -30,7 +30,6 @@ async def serving(
     listeners: dict[str, ListenerOptions] | None = None,
     cluster: ClusterOptions | None = None,
 ) -> AsyncIterator[Broker]:
-    """A broker with these plugins and a TCP listener."""
     config = msgspec.structs.replace(
         config_in(folder, listeners),
         auth=AuthOptions(allow_anonymous=anonymous),  # type: ignore[arg-type]

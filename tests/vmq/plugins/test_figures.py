@@ -12,7 +12,6 @@ from vmq.runtime.metrics import Sample
 
 
 def samples(counters: Mapping[str, PluginCounters], name: str) -> tuple[Sample, ...]:
-    """The samples of one counter."""
     guards = {plugin: PluginGuard(plugin) for plugin in counters}
     return next(each.samples for each in families(guards, counters) if each.name == name)
 

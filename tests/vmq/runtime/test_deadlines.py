@@ -39,7 +39,6 @@ async def end_of(client: Client) -> None:
 
 @asynccontextmanager
 async def watched(client: Client, connect_timeout: float = LONG) -> AsyncIterator[SessionWatch]:
-    """A client whose connection is watched."""
     loop = asyncio.get_running_loop()
     deadlines = Deadlines(client.connection.core.clock, loop.call_later, loop.call_soon)
     watch = SessionWatch(client.connection, deadlines, connect_timeout)

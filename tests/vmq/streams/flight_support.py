@@ -41,8 +41,6 @@ class Running:
         self.catalog = self.call(make)
 
     def call(self, function: Callable[[], T]) -> T:
-        """Runs a function in the loop."""
-
         async def run() -> T:
             return function()
 

@@ -106,7 +106,6 @@ def setting() -> Setting:
 
 @pytest.fixture
 def durable(tmp_path: Path) -> Iterator[Setting]:
-    """The same with a store."""
     with stored_house(tmp_path) as house:
         yield Setting(house)
 

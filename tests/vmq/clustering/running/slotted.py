@@ -70,7 +70,6 @@ def are_owned(brokers: House) -> bool:
 
 @asynccontextmanager
 async def slotted(folder: Path, names: str = "ab", **options: Any) -> AsyncIterator[House]:
-    """Nodes by name."""
     async with house(folder, names, slots=SLOTS, **options) as made:
         await until(lambda: are_owned(made))
         yield made

@@ -26,7 +26,6 @@ def offer(world: World, *numbers: int) -> None:
 
 
 def shared(world: World) -> dict[str, list[Dot]]:
-    """What was chosen for whom."""
     return {client: list(dots) for client, dots in world.owner.state.shared.items()}
 
 

@@ -39,8 +39,6 @@ def job_config(
 
 
 class JobNode:
-    """One node and a client of it."""
-
     def __init__(self, name: str, broker: Broker, redis: Any) -> None:
         self.name = name
         self.broker = broker
@@ -50,7 +48,6 @@ class JobNode:
         return await self.redis.execute_command(*words)
 
     def again(self) -> Any:
-        """Another client of it."""
         return Redis(port=port_of(self.broker))
 
     @property

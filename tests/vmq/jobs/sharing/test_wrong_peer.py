@@ -132,7 +132,6 @@ def entries(draw: st.DrawFn, ids: list[bytes], members: list[int]) -> bytes:
 
 
 def check(node: SimNode) -> None:
-    """What a node has fits together."""
     machine = node.machine
     for job_id, job in machine.jobs.items():
         assert job.id == job_id

@@ -35,8 +35,6 @@ def fetch(source: ReplicaLog, target: ReplicaLog, file: SealedFile) -> bool:
 
 
 class ReplicaMachine(RuleBasedStateMachine):
-    """One log, and what is to be in it."""
-
     def __init__(self) -> None:
         super().__init__()
         self.folder = tempfile.TemporaryDirectory()

@@ -36,7 +36,6 @@ def running(script: str) -> Iterator[FlightProcess]:
 
 
 def wait_for_log(caplog: pytest.LogCaptureFixture, text: str) -> None:
-    """Until the log has a text."""
     for _ in range(30_000):
         if text in caplog.text:
             return

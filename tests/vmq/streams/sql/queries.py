@@ -66,7 +66,6 @@ def answer(text: str, sources: Sequence[SqlSource], *, describe: bool = False) -
 
 
 def query_all(running: Running, text: str) -> pa.Table:
-    """Of all streams."""
     return answer(text, sources_of(running.catalog, lambda _stream: True))
 
 
