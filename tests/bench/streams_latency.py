@@ -96,10 +96,10 @@ def reading(broker: BrokerProcess, count: int, *, sent: bool) -> list[list[str]]
 
 
 @contextmanager
-def running(loads: list[list[str]], *, beside: bool, module: str = __spec__.name) -> Iterator[None]:
-    """Processes of a module that load the machine, all the while."""
+def running(loads: list[list[str]], *, beside: bool) -> Iterator[None]:
+    """Processes of this module that load the machine, all the while."""
     processes = []
-    command = [sys.executable, "-m", module, *(["--beside"] if beside else [])]
+    command = [sys.executable, "-m", __spec__.name, *(["--beside"] if beside else [])]
     with ExitStack() as stack:
         for load in loads:
             process = stack.enter_context(

@@ -1,8 +1,8 @@
 """The corpus in the repository: what to begin with, and what the suite replays.
 
-`python -m tests.fuzz.corpus FOLDER` writes it anew from the seeds and from inputs that a fuzzer left
-in a folder: of those the smallest that show something new, a step from one line of the core to
-another that no smaller input takes.
+`python -m tests.fuzz.corpus FOLDER` writes it anew from its seeds, conversations that clients really have, and from
+inputs that a fuzzer left in a folder: of those the smallest that show something new, a step from one line of the core
+to another that no smaller input takes.
 """
 
 import hashlib
@@ -61,7 +61,7 @@ class Steps:
 def chosen(seeds: dict[str, bytes], found: list[bytes]) -> dict[str, bytes]:
     """The seeds, and by name what shows something that nothing smaller does."""
     steps = Steps()
-    files = {f"seed-{name}": data for name, data in seeds.items()}
+    files = dict(seeds)
     size = sum(map(len, files.values()))
     seen: set[Step] = set()
     for data in files.values():
@@ -79,15 +79,13 @@ def chosen(seeds: dict[str, bytes], found: list[bytes]) -> dict[str, bytes]:
 def main(folders: list[str]) -> None:
     """Writes the corpus anew."""
     prefer_sources()
-    from tests.fuzz.seeds import SEEDS
-
     logging.getLogger("vmq").setLevel(logging.ERROR)
     present = [
         *CORPUS.glob("found-*"),
         *(each for name in folders for each in Path(name).iterdir()),
     ]
-    files = chosen(SEEDS, [each.read_bytes() for each in present if each.is_file()])
-    CORPUS.mkdir(exist_ok=True)
+    seeds = {each.name: each.read_bytes() for each in sorted(CORPUS.glob("seed-*"))}
+    files = chosen(seeds, [each.read_bytes() for each in present if each.is_file()])
     for each in CORPUS.iterdir():
         each.unlink()
     for name, data in files.items():

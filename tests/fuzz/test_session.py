@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from tests.fuzz.corpus import CORPUS, MAX_BYTES, MAX_FILES
-from tests.fuzz.seeds import SEEDS
 from tests.fuzz.target import Violation, run
 from tests.support.tools import require_atheris
 from tests.vmq.support import House
@@ -79,12 +78,10 @@ def test_a_queue_without_its_limit_is_a_violation() -> None:
         house.core.options.max_offline_messages = -1
 
     with pytest.raises(Violation, match=r"\d+ messages wait, the limit is 5"):
-        run(SEEDS["backlog"], plant)
+        run((CORPUS / "seed-backlog").read_bytes(), plant)
 
 
-def test_the_corpus_is_small_and_holds_every_seed() -> None:
-    files = {each.name: each.read_bytes() for each in CORPUS.iterdir()}
-    assert len(files) <= MAX_FILES
-    assert sum(map(len, files.values())) <= MAX_BYTES
-    for name, data in SEEDS.items():
-        assert files[f"seed-{name}"] == data
+def test_the_corpus_is_small() -> None:
+    sizes = [each.stat().st_size for each in CORPUS.iterdir()]
+    assert len(sizes) <= MAX_FILES
+    assert sum(sizes) <= MAX_BYTES

@@ -25,7 +25,7 @@ class Ablation:
 
     rule: str
     parts: list[tuple[type, str, Any]]
-    seed: int
+    seed: int = 0
     durability: str = "fsync"
     steps: int = 150
     faults: dict[str, float] = field(default_factory=dict)
@@ -185,7 +185,6 @@ ABLATIONS = {
     "current": Ablation(
         "Nobody votes for a log that lacks something.",
         [(Replica, "is_current", lambda self, term, end: True)],
-        0,
     ),
     "matching": Ablation(
         "A follower takes only what fits on what it has.",
@@ -220,33 +219,27 @@ ABLATIONS = {
     "boot": Ablation(
         "The boot belongs to the producer: a store that counts anew is another.",
         [(Producers, "place", _no_boot), (Producers, "add", _add_no_boot)],
-        0,
         faults={"lose_store": 0.03},
     ),
     "gap": Ablation(
         "Numbers have no gaps.",
         [(Producers, "place", lambda self, mark: max(_place(self, mark), 0))],
-        0,
     ),
     "twice": Ablation(
         "What is known is not taken again.",
         [(Producers, "place", lambda self, mark: 0)],
-        0,
     ),
     "committed": Ablation(
         "A row is acknowledged when it is committed.",
         [(Leading, "wait_for", _answer_at_once)],
-        0,
     ),
     "table": Ablation(
         "Each segment begins with the table of producers.",
         [(LogState, "encode", _no_table)],
-        0,
     ),
     "known": Ablation(
         "What is known is acknowledged when it is committed.",
         [(Group, "append", _acknowledge_known(Group.append))],
-        0,
     ),
     "cut": Ablation(
         "What is cut is cut from the producers' table, too.",
@@ -266,7 +259,6 @@ ABLATIONS = {
             (Voting, "is_hopeless", lambda self, voters, now, told=(): True),
             (Election, "_may_be_unclean", lambda self: True),
         ],
-        0,
         durability="memory",
     ),
 }
@@ -276,82 +268,66 @@ SCRIPTED = {
     "has more": Ablation(
         "Who has more than those who stand does, even if it is no voter by its log.",
         [(Group, "_stand", _stand_as_voter)],
-        0,
     ),
     "learners": Ablation(
         "Where most voters may have forgotten, learners are asked as well.",
         [(Election, "_asked", lambda self, now: self.replica.members.voters)],
-        0,
     ),
     "forgotten": Ablation(
         "That a replica may have forgotten outlives its next failure.",
         [(Groups, "keep_forgotten", lambda self, node: node.forgot.clear())],
-        0,
     ),
     "ballot": Ablation(
         "Who the members are is never forgotten, and outlives damage of the log's end.",
         [(Replica, "members", property(lambda self: self.state.members))],
-        0,
     ),
     "all yields": Ablation(
         "Who missed several unclean elections gives way to the first of them, too.",
         [(LogState, "last_unclean", property(_last_alone))],
-        0,
     ),
     "yield": Ablation(
         "What was committed before an unclean election elsewhere gives way to it.",
         [(Replica, "yield_to", _yield_nothing)],
-        0,
     ),
     "own term": Ablation(
         "A leader commits by a batch of its own term only (figure 8).",
         [(Leading, "_commit", _commit_any_term)],
-        0,
     ),
     "life": Ablation(
         "What an earlier life confirmed counts no more.",
         [(Leading, "on_ack", _deaf_to_life(Leading.on_ack))],
-        0,
     ),
     "late boot": Ablation(
         "The first row of a boot ends those before it.",
         [(Producers, "place", _any_boot)],
-        0,
     ),
     "own term first": Ablation(
         "A leader changes no members before something of its own term is committed.",
         [(Leading, "change", _change_early)],
-        0,
     ),
     "uncommitted": Ablation(
         "Retention never deletes what is not committed.",
         [(Replica, "trim", _trim_any)],
-        0,
     ),
     "pre-vote": Ablation(
         "Nobody raises its term before a majority would vote for it.",
         [(Group, "_stand", _stand_for_real)],
-        0,
     ),
     "enough": Ablation(
         "Who may have forgotten counts again once it has all that its leader had when it came back.",
         [(Following, "_return", lambda self: self.replica.set_abstains(False))],
-        0,
     ),
     "established": Ablation(
         "A new leader answers no question before something of its term is committed.",
         [(Leading, "is_established", property(lambda self: True))],
-        0,
     ),
     "lag": Ablation(
         "A learner becomes a voter once it has, soon enough, what the log had.",
         [(Leading, "_is_ready", lambda self, learner: True)],
-        0,
     ),
     "compaction": Ablation(
         "Rows are compacted as was committed, not as a leader has just decided.",
         [(Group, "compaction", property(lambda self: self.replica.state.compaction))],
-        0,
     ),
     "range": Ablation(
         "Damage below the commit index is a range that is fetched, not a replica that counts for nothing.",
@@ -359,11 +335,9 @@ SCRIPTED = {
             (Replica, "abstains", property(lambda self: self.ballot.abstains or self.log.damage)),
             (Mending, "tick", _mend_by_leader),
         ],
-        0,
     ),
     "check-quorum": Ablation(
         "A leader that hears no majority gives up.",
         [(Leading, "is_followed", lambda self, since: True)],
-        0,
     ),
 }
