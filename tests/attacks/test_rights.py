@@ -47,6 +47,15 @@ def read_news(wire: Wire, count: int) -> None:
 WHEN = ("away", "stopped", "stopped after")
 
 
+def take_right(guarded: Guarded, when: str) -> None:
+    if when == "stopped":
+        (guarded.folder / "acl").write_text(LESS)
+    else:
+        guarded.reload(acl=LESS)
+    if when != "away":
+        guarded.restart()
+
+
 @pytest.mark.parametrize("when", WHEN)
 @pytest.mark.parametrize("qos", [1, 2])
 def test_what_was_queued_is_not_delivered(guarded: Guarded, when: str, qos: int) -> None:
@@ -54,12 +63,7 @@ def test_what_was_queued_is_not_delivered(guarded: Guarded, when: str, qos: int)
     reader(guarded, qos).disconnect()
     count = size(30, 400)
     publish(guarded, count, qos)
-    if when == "stopped":
-        (guarded.folder / "acl").write_text(LESS)
-    else:
-        guarded.reload(acl=LESS)
-    if when != "away":
-        guarded.restart()
+    take_right(guarded, when)
     alice, connack = guarded.ask("alice", "pump", clean=False)
     assert connack.session_present
     read_news(alice, count)
@@ -94,12 +98,7 @@ def test_what_was_in_flight_is_not_sent_again(guarded: Guarded, when: str, qos: 
     alice.expect_publish("secret/1")
     alice.expect_publish("news/1")
     alice.close()
-    if when == "stopped":
-        (guarded.folder / "acl").write_text(LESS)
-    else:
-        guarded.reload(acl=LESS)
-    if when != "away":
-        guarded.restart()
+    take_right(guarded, when)
     alice = guarded.connect("alice", "pump", clean=False)
     alice.acknowledge(alice.expect_publish("news/1", dup=True))
     alice.expect_nothing()

@@ -87,34 +87,27 @@ def test_a_client_with_one_subscription() -> None:
     assert bytes_each(make) < 2000
 
 
-def test_a_further_subscription() -> None:
+@pytest.mark.parametrize(
+    ("packet", "routes", "most"),
+    [
+        pytest.param(lambda topic: subscribe_packet(1, (topic, 1)), 2, 420, id="subscription"),
+        # Its topic, in bytes and as text, and its payload are counted with it.
+        pytest.param(
+            lambda topic: publish_packet(topic, b"x" * 16, retain=True),
+            2,
+            400,
+            id="retained message",
+        ),
+        # What the cache of routes keeps of a topic that nobody wants, how many messages it had included.
+        pytest.param(lambda topic: publish_packet(topic, b"x"), 2 * COUNT, 420, id="topic"),
+    ],
+)
+def test_what_a_client_leaves(packet: Callable[[str], bytes], routes: int, most: int) -> None:
     house = House()
+    house.registry.routes.resize(routes)
     one = client(house, 1)
 
     def make(number: int) -> None:
-        one.data_received(subscribe_packet(1, (f"devices/{number:06}/cmd", 1)))
+        one.data_received(packet(f"devices/{number:06}/state"))
 
-    assert bytes_each(make) < 420
-
-
-def test_a_retained_message() -> None:
-    """Its topic, in bytes and as text, and its payload are counted with it."""
-    house = House()
-    house.registry.routes.resize(2)
-    one = client(house, 1)
-
-    def make(number: int) -> None:
-        one.data_received(publish_packet(f"devices/{number:06}/state", b"x" * 16, retain=True))
-
-    assert bytes_each(make) < 400
-
-
-def test_a_topic_that_nobody_wants() -> None:
-    """What the cache of routes keeps of it, how many messages it had included."""
-    house = House()
-    one = client(house, 1)
-
-    def make(number: int) -> None:
-        one.data_received(publish_packet(f"devices/{number:06}/state", b"x"))
-
-    assert bytes_each(make) < 420
+    assert bytes_each(make) < most

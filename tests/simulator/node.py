@@ -169,11 +169,7 @@ class Broker:
 
     async def stop(self) -> None:
         """As `vmq.broker` does."""
-        self.node.is_open = False
-        for connection in list(self.connections):
-            connection.close("the broker is shutting down")
-        self.core.outbox.flush()
-        await self.committer.finish_all()
+        await self._close("the broker is shutting down")
         for connection in list(self.connections):
             connection.connection_lost(None)
         await self.committer.finish_all()
@@ -183,13 +179,16 @@ class Broker:
 
     async def leave(self) -> None:
         """As `vmq cluster leave` does: without clients, and for good."""
-        self.node.is_open = False
-        for connection in list(self.connections):
-            connection.close("the node leaves its cluster")
-        self.core.outbox.flush()
-        await self.committer.finish_all()
+        await self._close("the node leaves its cluster")
         self.node.has_left = await self.clustering.leave(60.0)
         await self.stop()
+
+    async def _close(self, reason: str) -> None:
+        self.node.is_open = False
+        for connection in list(self.connections):
+            connection.close(reason)
+        self.core.outbox.flush()
+        await self.committer.finish_all()
 
 
 class Node:

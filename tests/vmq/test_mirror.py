@@ -10,6 +10,7 @@ TESTS = Path(__file__).parent
 #: Rooms whose tests are elsewhere: the file that tests them, and why.
 ELSEWHERE = {
     "admin/jobs": ("cli/admin/test_jobs.py", "seen in the commands"),
+    "http/operations": ("http/test_openapi.py", "each is asked there"),
     "admin/readers": ("streams/groups/test_members.py", "seen in the commands for groups"),
 }
 

@@ -79,20 +79,12 @@ class Faults:
         if not world.is_whole():
             return
         name = world.random.choice(world.members)
-        node = world.nodes[name]
-        node.replicas.set_leaving(True)
-        world._send(name)
 
-        def end() -> None:
-            mender = node.replicas.mender
-            if mender.is_handed_over() or mender.is_in_vain():
-                world.crash(name)
-                world.losses += world.queue == VOLATILE  # keys of what is done were in memory only
-                self._until(lambda: world.start(name))
-            else:
-                self.ends.append((world.now + 1, end))
+        def come_back() -> None:
+            world.losses += world.queue == VOLATILE  # keys of what is done were in memory only
+            self._until(lambda: world.start(name))
 
-        self.ends.append((world.now + 1, end))
+        self._hand_over(name, come_back)
 
     def _leave(self) -> None:
         """It leaves the cluster: what it has goes to others first."""
@@ -100,17 +92,26 @@ class Faults:
         if not world.is_whole() or len(world.members) < 4:
             return
         name = world.random.choice(world.members)
-        mender = world.nodes[name].replicas.mender
-        mender.is_for_good = True
-        world.nodes[name].replicas.set_leaving(True)
+        world.nodes[name].replicas.mender.is_for_good = True
+
+        def remove() -> None:
+            world.remove(name)
+            world.left.add(name)
+            world.losses += 1  # keys of what is done, if it alone had that
+
+        self._hand_over(name, remove)
+
+    def _hand_over(self, name: str, then: Callable[[], None]) -> None:
+        """A node ends once others have what it has."""
+        world, replicas = self.world, self.world.nodes[name].replicas
+        replicas.set_leaving(True)
+        mender = replicas.mender
         world._send(name)
 
         def end() -> None:
             if mender.is_handed_over() or mender.is_in_vain():
                 world.crash(name)
-                world.remove(name)
-                world.left.add(name)
-                world.losses += 1  # keys of what is done, if it alone had that
+                then()
             else:
                 self.ends.append((world.now + 1, end))
 

@@ -417,10 +417,6 @@ def test_another_level_of_mqtt_is_answered(level: int) -> None:
     assert caught.value.code == 1
 
 
-def test_a_password_may_be_any_bytes() -> None:
-    assert open_connect(connect_packet("c", username="u", password=b"\0\xff")).password == b"\0\xff"
-
-
 # --- SUBSCRIBE and UNSUBSCRIBE
 
 

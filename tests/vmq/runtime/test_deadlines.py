@@ -10,11 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support import wire as mqtt
+from tests.vmq.protocol.test_session import OtherNode
 from tests.vmq.support import Client, House
-from vmq.core.context import CoreOptions
-from vmq.core.hook_sites import Pending
-from vmq.core.ports import NOBODY, Claims
-from vmq.core.registry import Registry
+from vmq.core.ports import NOBODY
 from vmq.runtime.deadlines import CLOSE_TIMEOUT, FARTHEST, STEP, Deadlines, SessionWatch
 
 LONG = 3600.0
@@ -81,20 +79,7 @@ async def test_the_timeout_ends_with_connect(house: House) -> None:
 
 
 async def test_a_client_is_not_blamed_for_the_session_that_it_waits_for(house: House) -> None:
-    pending = Pending(lambda: None)
-
-    class Slow(Claims):
-        def claim(
-            self,
-            registry: Registry,
-            client_id: str,
-            clean: bool,
-            user: str = "",
-            options: CoreOptions | None = None,
-        ) -> Pending:
-            return pending
-
-    house.core.claims = Slow()
+    other = OtherNode(house)
     client = Client(house)
     async with watched(client, 0.05) as watch:
         client.send(mqtt.connect_packet("c", keep_alive=10))
@@ -102,7 +87,7 @@ async def test_a_client_is_not_blamed_for_the_session_that_it_waits_for(house: H
         watch.wake()
         await turns()
         assert not client.is_closed()
-        pending.finish(None)
+        other.finish()
         await turns()
         client.expect(b"\x20\x02\x00\x00")
         # From now on it has to show that it lives.
