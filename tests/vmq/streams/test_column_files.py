@@ -17,7 +17,6 @@ from vmq.streams.log.cursor import LogReader
 from vmq.streams.log.errors import StreamError
 from vmq.streams.log.frame import END
 from vmq.streams.log.index import load
-from vmq.streams.log.ordered import file as ordered_file
 from vmq.streams.log.partition import Partition
 from vmq.streams.log.segment import index_path
 from vmq.streams.log.typed import Unfit
@@ -51,13 +50,8 @@ def writer_of(running: Running) -> ColumnWriter:
     return ColumnWriter(running.catalog.all_partitions, least=0)
 
 
-def files(partition: Partition, suffix: str = SUFFIX) -> list[str]:
-    return sorted(each.name for each in partition.folder.glob("*" + suffix))
-
-
-def has_none(partition: Partition) -> bool:
-    """Neither columns nor rows by topic lie beside its segments."""
-    return files(partition) == files(partition, ordered_file.SUFFIX) == []
+def files(partition: Partition) -> list[str]:
+    return sorted(each.name for each in partition.folder.glob("*" + SUFFIX))
 
 
 def ask(running: Running, query: str) -> list[dict[str, Any]]:
@@ -216,7 +210,7 @@ def test_files_are_those_of_the_segments_and_the_schema(
 def test_small_segments_have_none(running: Running) -> None:
     partition = fill(running, *readings(4))
     running.catalog.columns.tidy()
-    assert has_none(partition)
+    assert files(partition) == []
 
 
 def flipped(whole: bytes) -> bytes:
@@ -245,10 +239,10 @@ def test_a_process_that_fails_leaves_the_segments_as_they_are(
     running: Running, command: list[str]
 ) -> None:
     partition = fill(running, *readings(4))
-    running.catalog.columns.least = running.catalog.columns.least_ordered = 0
+    running.catalog.columns.least = 0
     running.catalog.columns.command = command
     running.catalog.columns.tidy()
-    assert has_none(partition)
+    assert files(partition) == []
     assert ask(running, "select sum(temp) as s from sensors") == [{"s": 6.0}]
     assert list(running.catalog.failures())  # which `/health` tells
 

@@ -107,6 +107,22 @@ def test_one_that_is_damaged_is_made_anew(
     assert path.read_bytes() == whole
 
 
+def test_small_segments_have_none(running: Running) -> None:
+    partition = fill(running)
+    running.catalog.columns.tidy()
+    assert files(partition) == []
+
+
+@pytest.mark.parametrize("command", [["/bin/false"], ["/nowhere/at/all"]])
+def test_a_process_that_fails_leaves_the_segments_as_they_are(
+    running: Running, command: list[str]
+) -> None:
+    partition = fill(running)
+    ColumnWriter(lambda: [partition], command=command, least_ordered=0).tidy()
+    assert files(partition) == []
+    assert len(found(partition, TOPICS[3])) == 10
+
+
 def test_compacted_segments_give_what_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
