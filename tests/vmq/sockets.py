@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from tests.support.wire import Packet, connect_packet
+from tests.support.wire import Packet, connect_packet, split_packets
 from tests.vmq.support import check_packet
 from vmq.broker import Broker
 from vmq.config.options import Config, ListenerOptions
@@ -32,18 +33,29 @@ class Peer:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
         self.writer = writer
+        self._buffer = bytearray()
+        self._packets: deque[Packet] = deque()
 
     def send(self, *data: bytes) -> None:
         self.writer.write(b"".join(data))
 
     async def packet(self) -> Packet:
-        """The next packet; its length fits one byte."""
-        async with asyncio.timeout(TIMEOUT):
-            head = await self.reader.readexactly(2)
-            assert head[1] < 128
-            found = Packet(head[0], await self.reader.readexactly(head[1]))
+        """The next packet. Raises asyncio.IncompleteReadError at the end of the stream."""
+        if not self._packets:
+            async with asyncio.timeout(TIMEOUT):
+                await self._read()
+        found = self._packets.popleft()
         check_packet(found)
         return found
+
+    async def _read(self) -> None:
+        """Reads until there is a whole packet, with all that has come behind it."""
+        while not self._packets:
+            data = await self.reader.read(65_536)
+            if not data:
+                raise asyncio.IncompleteReadError(bytes(self._buffer), None)
+            self._buffer += data
+            self._packets.extend(split_packets(self._buffer))
 
     async def expect(self, *wanted: bytes) -> None:
         for each in wanted:
@@ -59,8 +71,9 @@ class Peer:
 
     async def rest(self) -> bytes:
         """What comes until the end of the stream."""
+        whole = b"".join(each.raw for each in self._packets) + self._buffer
         async with asyncio.timeout(TIMEOUT):
-            return await self.reader.read()
+            return whole + await self.reader.read()
 
     async def connect(self, client_id: str, **fields: Any) -> Packet:
         self.send(connect_packet(client_id, **fields))

@@ -122,7 +122,7 @@ async def test_the_code_that_was_tried_is_committed_not_what_the_file_holds_by_t
         async with session_of(broker, "c") as peer, asyncio.timeout(TIMEOUT):
             assert (await peer.ask(publish_packet("no", b"x", qos=1, packet_id=1))).packet_id == 1
             peer.send(publish_packet("tried", b"x", qos=1, packet_id=2))
-            assert await peer.reader.read() == b""
+            assert await peer.rest() == b""
         with pytest.raises(PluginError, match="no other code"):
             broker.plugins.tried("rooms")
 

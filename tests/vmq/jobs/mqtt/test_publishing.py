@@ -14,7 +14,7 @@ from vmq_hooks.types import Message, SubscriberId, Subscription
 
 from tests.support.present import present
 from tests.support.until import until
-from tests.support.wire import Packet, Will, publish_packet, subscribe_packet
+from tests.support.wire import Will, publish_packet, subscribe_packet
 from tests.vmq.jobs.serving import config_of, machine, named
 from tests.vmq.sockets import Peer, peer_of
 from vmq.broker import Broker
@@ -33,15 +33,6 @@ def bodies(broker: Broker, queue: bytes) -> list[bytes]:
 
 def job(topic: str, body: bytes, qos: int = 1, packet_id: int = 7, dup: bool = False) -> bytes:
     return publish_packet(topic, body, qos=qos, packet_id=packet_id if qos else None, dup=dup)
-
-
-async def any_packet(peer: Peer) -> Packet:
-    """The next packet, of up to 16 kB."""
-    async with asyncio.timeout(30):
-        first, length = await peer.reader.readexactly(2)
-        if length > 127:
-            length = (length & 127) | (await peer.reader.readexactly(1))[0] << 7
-        return Packet(first, await peer.reader.readexactly(length))
 
 
 async def connected(peer: Peer, client_id: str = "c", **fields: Any) -> None:
@@ -160,7 +151,7 @@ async def test_what_can_never_be_done_is_a_dead_letter(
         await peer.ask(subscribe_packet(1, ("$jobs/mail/error/c%2F1", 0)), b"\x90\x03\x00\x01\x00")
         body = b"x" * (200 if reason == "TOOBIG" else 50)
         peer.send(job(topic, body, qos))
-        packets = [await any_packet(peer) for _ in range(2 if qos else 1)]
+        packets = [await peer.packet() for _ in range(2 if qos else 1)]
         told = next(each for each in packets if each.type == 3).body
         if qos:
             acknowledgement = b"\x40\x02\x00\x07" if qos == 1 else b"\x50\x02\x00\x07"
@@ -283,9 +274,9 @@ async def test_ids_that_are_acknowledged_given_up_and_worked_at(
     assert set(machine(broker).jobs) == {second.encode(), other.encode()}
     assert (await do("QLEN", "mail"), await do("QLEN", "other")) == (1, 0)
     peer.send(job("$jobs/mail/ack", b"nonsense", 0))
-    assert b"BADID" in (await any_packet(peer)).raw
+    assert b"BADID" in (await peer.packet()).raw
     peer.send(job("$jobs/mail/working", first.encode(), 0))
-    assert b"NOJOB" in (await any_packet(peer)).raw
+    assert b"NOJOB" in (await peer.packet()).raw
 
 
 async def test_a_will_is_a_job(broker: Broker) -> None:

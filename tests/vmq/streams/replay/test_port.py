@@ -411,10 +411,9 @@ async def test_it_is_paced_by_its_socket(tmp_path: Path) -> None:
         await other.ask(b"\xc0\x00", b"\xd0\x00")
         async with asyncio.timeout(60):
             for number in range(many):
-                head = await slow.reader.readexactly(1 + 3 + 2 + 3)
-                assert head[0] == 0x30
-                payload = await slow.reader.readexactly(4 + size)
-                assert int.from_bytes(payload[:4], "big") == number
+                row = await row_of(slow)
+                assert row.qos == 0
+                assert int.from_bytes(row.payload[:4], "big") == number
 
 
 async def test_many_partitions_and_what_is_appended_meanwhile(tmp_path: Path) -> None:
