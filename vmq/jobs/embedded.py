@@ -439,6 +439,8 @@ class Jobs:
     async def stop(self) -> None:
         """Ends connections and workers, and writes what is left."""
         self._is_over = True
+        if self._links is not None:  # another node that speaks of jobs would have them opened anew
+            self._links.open_with(None)
         service, self.service = self.service, None
         if service is not None:
             await service.stop()

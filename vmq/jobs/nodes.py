@@ -58,8 +58,8 @@ class JobLinks(Protocol):
     def send(self, peer: str, payload: bytes) -> None:
         """Sends something that may be lost."""
 
-    def open_with(self, opened: Callable[[], object]) -> None:
-        """What opens the jobs of this node when another one speaks of them; at once, if one has."""
+    def open_with(self, opened: Callable[[], object] | None) -> None:
+        """What opens the jobs of this node when another one speaks of them; at once, if one has. None: nothing does."""
 
     def attach(self, nodes: "JobNodes | None") -> None:
         """Tells these of members and payloads from now on; nobody."""

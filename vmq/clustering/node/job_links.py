@@ -100,10 +100,10 @@ class ClusterJobLinks:
         """Tells these of members and payloads from now on; nobody."""
         self._nodes = nodes
 
-    def open_with(self, opened: Callable[[], object]) -> None:
-        """What opens the jobs of this node when another one speaks of them; at once, if one has."""
+    def open_with(self, opened: Callable[[], object] | None) -> None:
+        """What opens the jobs of this node when another one speaks of them; at once, if one has. None: nothing does."""
         self._open = opened
-        if self._is_spoken_of:
+        if opened is not None and self._is_spoken_of:
             opened()
 
     def _on_talk(self, peer: str, message: JobTalk) -> None:

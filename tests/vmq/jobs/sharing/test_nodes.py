@@ -13,11 +13,12 @@ from vmq_hooks import Refuse
 
 from tests.support.until import until
 from tests.support.wire import publish_packet
-from tests.vmq.clustering.nodes import address
+from tests.vmq.clustering.nodes import address, clustering
 from tests.vmq.jobs.mappings.test_mapping import options
 from tests.vmq.jobs.sharing.nodes import JobNode, job_config, job_nodes, meet, node_of
 from tests.vmq.sockets import peer_of
 from vmq.admin import cluster
+from vmq.clustering.messages.jobs import JobTalk
 from vmq.clustering.node.job_links import ClusterJobLinks
 from vmq.config.jobs import JobOptions
 
@@ -324,6 +325,16 @@ async def test_what_waits_and_goes_once_at_most_waits_with_others_when_its_node_
             assert b.state(job_id) == "active"
             assert await b("ENQUEUE", job_id) == 1
             assert await b.get("q") == job_id
+
+
+async def test_a_broker_that_stops_opens_no_jobs_again_when_others_speak_of_them(
+    tmp_path: Path,
+) -> None:
+    async with job_nodes(tmp_path, "ab") as (a, b):
+        await b.broker.jobs.stop()
+        # Its links are up for as long as there is more to end.
+        clustering(b.broker).job_links._on_talk(a.name, JobTalk(b""))
+        assert b.broker.jobs.service is None
 
 
 async def test_nodes_meet_by_the_addresses_of_their_clients(tmp_path: Path) -> None:
