@@ -38,14 +38,10 @@ class Preflight:
         self._config = config = loaded.config
         self.warnings: list[str] = []
         self.plugins = Checked(config, alone=not are_needed(config, count_of(config)))
-        found = [
-            *self._workers(),
-            *self._log_file(),
-            *self._data_dir(),
-            *self._listeners(),
-            *self._cluster(),
-            *self._streams(),
-        ]
+        data = [*self._data_dir()]
+        found = [*self._workers(), *self._log_file(), *data, *self._listeners(), *self._cluster()]
+        if not data:  # else nobody may look at what lies there
+            found += self._streams()
         self.problems: list[str] = [*map(str, found), *self.plugins.problems]
 
     def _problem(self, key: str, what: str) -> Problem:

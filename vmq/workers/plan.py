@@ -226,7 +226,8 @@ def are_needed(config: Config, count: int) -> bool:
 
 def _kept(data_dir: Path) -> list[int]:
     folder = workers_folder(data_dir)
-    if not folder.is_dir():
+    # (Who may not even look into the data directory is told so elsewhere; `is_dir` would raise.)
+    if not os.access(folder, os.F_OK) or not folder.is_dir():
         return []
     names = [each.name for each in folder.iterdir() if each.is_dir()]
     return sorted(int(name) for name in names if re.fullmatch(r"[1-9][0-9]{0,3}", name))

@@ -1,5 +1,6 @@
 """`vmq config check` and `vmq start` agree: what a start would not take, with what words."""
 
+import errno
 import json
 import os
 import socket
@@ -344,6 +345,15 @@ def test_a_folder_without_rights(
 
     monkeypatch.setattr(os, "access", access)
     monkeypatch.setattr(os, "statvfs", lambda _path: SimpleNamespace(f_flag=flags))
+    look_up = os.stat
+
+    # Nor may anybody look at what lies in it.
+    def stat(path: str | Path, **options: bool) -> os.stat_result:
+        if not flags and name == "data" and tmp_path / "data" in Path(path).parents:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return look_up(path, **options)
+
+    monkeypatch.setattr(os, "stat", stat)
     path, _ = written(tmp_path, files, Wrong(TCP, ""))
     path.write_text(path.read_text().replace(f"{tmp_path}/data", f"{tmp_path}/{name}"))
     (line,) = look(path).problems

@@ -149,9 +149,9 @@ class AdminClient:
 def _owner(folder: Path) -> str:
     """Who may look into a folder, for people."""
     try:
-        return f"{folder.owner()}, or as root"
+        return " or ".join(dict.fromkeys([folder.owner(), "root"]))
     except (OSError, KeyError):
-        return "the broker's user, or as root"
+        return "the broker's user or root"
 
 
 def _query(parameters: Mapping[str, object]) -> str:
