@@ -22,7 +22,7 @@ from vmq.core.registry import Registry
 from vmq.embedded import ReceivedMessage
 from vmq.jobs.embedded import Jobs
 from vmq.listeners.handshakes import Handshakes
-from vmq.listeners.renewing import renew
+from vmq.listeners.renewing import not_renewed, renew
 from vmq.plugins.host import PluginHost
 from vmq.plugins.manager import Plugins
 from vmq.runtime.banning import Banning
@@ -409,7 +409,7 @@ class Broker(Configured):
         self._spawn(self.plugins.reread())
 
     async def followed(self) -> list[str]:
-        return await self.parts.followed()
+        return [*not_renewed(self.listeners.of_mqtt()), *await self.parts.followed()]
 
     def _follow(self, live: LiveConfig, changed: list[str]) -> None:
         self.parts.follow(live.config, changed)

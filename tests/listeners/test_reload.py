@@ -88,12 +88,17 @@ async def test_a_broken_file_changes_nothing_and_says_so(
             assert record.levelno == logging.ERROR
             assert "kept the old certificates listener=tls" in record.getMessage()
             assert str(server.certfile) in record.getMessage()
+            (reason,) = broker.condition().degraded
+            assert reason.startswith("listener tls keeps its old certificates: ")
+            assert str(server.certfile) in reason
+            assert await broker.followed() == [reason]
             found = await asyncio.to_thread(shown, url, authority)
             assert found == server.certificate.serial_number
         server.certfile.unlink()
         assert not broker.reload_certificates()
         server.certfile.write_bytes(good)
         assert broker.reload_certificates()
+        assert not broker.condition().degraded
 
 
 async def test_changed_files_are_noticed_by_themselves_and_others_left_alone(

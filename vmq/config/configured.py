@@ -84,7 +84,7 @@ class Configured(ABC):
         return changed
 
     async def followed(self) -> list[str]:
-        """Returns when the configuration in force is followed everywhere: which plugins stay as they were, and why."""
+        """Returns when the configuration in force is followed everywhere: what stays as it was, and why."""
         return []
 
     @abstractmethod

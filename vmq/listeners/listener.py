@@ -94,6 +94,8 @@ class Listener:
         self._network = ""
         self._context: ssl.SSLContext | None = None
         self._stamp: Stamp = ()
+        #: Why it goes by older certificates than those in its files; "": it does not.
+        self.outdated_because: str = ""
         scheme = self.endpoint.scheme
         self.is_unix = scheme == "unix"
         self.is_websocket = self.endpoint.is_websocket
@@ -184,18 +186,16 @@ class Listener:
             self._acceptor.look_at_all()
 
     def reload_certificates(self) -> bool:
-        """Takes up the files as they are now, for new handshakes; False if it could not.
-
-        Connections stay as they are. If a file is broken, what was loaded before stays in use.
-        """
+        """Takes up the files as they are now, for new handshakes. False: one is broken; those loaded before stay."""
         if self._context is None:
             return True
         self._stamp = stamp_of(self.options)
+        self.outdated_because = ""
         try:
             self._context = build_context(self.options, self._alpn())
         except CertificateError as error:
-            text = 'kept the old certificates listener=%s reason="%s"'
-            log.error(text, self.name, error)
+            self.outdated_because = str(error)
+            log.error('kept the old certificates listener=%s reason="%s"', self.name, error)
             return False
         log.info("loaded certificates listener=%s", self.name)
         return True

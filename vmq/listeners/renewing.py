@@ -23,6 +23,15 @@ def renew(listeners: Iterable[Listener]) -> bool:
     return good
 
 
+def not_renewed(listeners: Iterable[Listener]) -> list[str]:
+    """The listeners that could not use their files of late, and why, a line each."""
+    return [
+        f"listener {each.name} keeps its old certificates: {each.outdated_because}"
+        for each in listeners
+        if each.outdated_because
+    ]
+
+
 async def watch(listeners: Callable[[], Iterable[Listener]]) -> None:
     """Has the listeners of the time take files that changed."""
     while True:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from vmq.listeners.renewing import not_renewed
 from vmq.plugins.figures import families
 from vmq.plugins.status import not_asked, not_taken
 from vmq.runtime.health import Health, add_core, add_listener
@@ -17,6 +18,7 @@ def condition_of(broker: "WholeBroker") -> Health:
     health = Health([], [])
     for listener in broker.listeners.values():
         add_listener(health, listener)
+    health.degraded.extend(not_renewed(broker.listeners.of_mqtt()))
     if broker.is_started:
         health.degraded.extend(broker.parts.damage.reasons())
         add_core(health, broker.parts.core, broker.monitor.recent_lag())

@@ -104,7 +104,7 @@ class Running:
         if problems:
             why = "; ".join(problems)
             logger.error('reloaded in part changed="%s"%s not_followed="%s"', names, kept, why)
-            tell_of_reload(names, "in part, these plugins stay as they were: " + why)
+            tell_of_reload(names, "in part, these stay as they were: " + why)
         else:
             logger.info('reloaded changed="%s"%s', names, kept)
             tell_of_reload(names, "ok")
