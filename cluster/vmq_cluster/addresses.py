@@ -48,8 +48,9 @@ def check_address(address: str, key: str | None) -> None:
     """
     scheme, separator, rest = address.partition("://")
     host, colon, port = rest.rpartition(":")
-    is_tcp = scheme == "tcp" and colon == ":" and host != "" and port.isdigit()
-    if not separator or not (is_tcp or (scheme == "ipc" and rest)):
+    is_port = port.isascii() and port.isdigit()
+    is_tcp = scheme == "tcp" and colon == ":" and _is_host(host) and is_port
+    if not separator or "\0" in rest or not (is_tcp or (scheme == "ipc" and rest)):
         raise ClusterError(f"{address!r} is no address; accepted: tcp://HOST:PORT, ipc://PATH")
     if is_tcp and (len(port) > 5 or int(port) > 65_535):
         raise ClusterError(f"{address}: there is no port {port}; accepted: up to 65535")
@@ -58,3 +59,11 @@ def check_address(address: str, key: str | None) -> None:
             f"{address} needs a cluster key (cluster.key_file; `vmq cluster keygen` makes one): without one nodes link "
             "over loopback and ipc only"
         )
+
+
+def _is_host(host: str) -> bool:
+    """Whether a name can be looked up: what none can be, no resolver bears."""
+    try:
+        return host.encode("idna") != b""
+    except UnicodeError:
+        return False

@@ -38,7 +38,11 @@ def test_without_a_key_only_this_machine_is_reached(address: str, private: bool)
 
 
 @pytest.mark.parametrize(
-    "address", ["", "127.0.0.1:1", "tcp://host", "tcp://:1", "udp://h:1", "ipc://"]
+    "address",
+    [
+        *("", "127.0.0.1:1", "tcp://host", "tcp://:1", "udp://h:1", "ipc://"),
+        *("tcp://host:\u00b2", "tcp://a..b:1", f"tcp://{'x' * 64}:1", "tcp://a\0b:1", "ipc://a\0b"),
+    ],
 )
 def test_what_is_no_address_is_refused(address: str) -> None:
     with pytest.raises(ClusterError, match="is no address"):

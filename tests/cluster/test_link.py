@@ -118,6 +118,15 @@ async def test_a_defect_of_who_hears_a_frame_keeps_nobody_from_the_next(
     assert "cannot take what a node sent" in caplog.text
 
 
+async def test_a_member_with_an_address_that_is_none_is_in_nobodys_way(ends: list[End]) -> None:
+    other = await begun(ends, "other")
+    one = await begun(ends, "one", bad="tcp://host:\u00b2", other=other.address)
+    one.link.send("bad", one.frame())
+    one.link.send("other", one.frame())
+    assert (await other.hears()).sender == "one"
+    assert one.link.dropped_frames == 1
+
+
 async def test_an_address_is_enough_to_knock(ends: list[End]) -> None:
     one, other = await begun(ends, "one"), await begun(ends, "other")
     other.link.contact(one.address, other.frame())
