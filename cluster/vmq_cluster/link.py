@@ -389,7 +389,7 @@ class Link:
         """Does not listen to a peer for a while."""
         now = asyncio.get_running_loop().time()
         for connection in [each for each, sender in self._senders.items() if sender == name]:
-            self._deaf[connection] = now + _DEAF_SECONDS
+            self._put_deaf(connection, now + _DEAF_SECONDS)
 
     def _turn_deaf(self, connection: bytes, reason: str) -> None:
         self._put_deaf(connection, asyncio.get_running_loop().time() + _DEAF_SECONDS)

@@ -202,6 +202,17 @@ async def test_nonsense_is_told_and_its_sender_not_listened_to(ends: list[End]) 
     assert inside.frames.empty()
 
 
+async def test_who_sends_nonsense_on_ever_new_connections_takes_no_more_room(
+    ends: list[End], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vmq_cluster.link._MAX_CONNECTIONS", 4)
+    link = (await begun(ends, "inside")).link
+    for number in range(20):
+        link.received([b"%d" % number, encode(Frame(1, "liar", 1, number + 1, []))])
+        link.drop("liar")
+    assert len(link._deaf) == 4
+
+
 async def test_who_speaks_another_format_is_told_of_once(ends: list[End]) -> None:
     inside = await begun(ends, "inside")
     honest = await begun(ends, "honest", inside=inside.address)
