@@ -15,7 +15,8 @@ from vmq_cluster.channels import OVERHEAD, Channels
 from vmq_cluster.effects import Acknowledged, Arrived, Outbox, Overflow
 from vmq_cluster.errors import ClusterError
 from vmq_cluster.identity import Identity
-from vmq_cluster.messages import MAX_PAYLOAD, Received, Reliable, Unreliable
+from vmq_cluster.messages import MAX_PAYLOAD, Frame, Received, Reliable, Unreliable
+from vmq_cluster.order import MAX_PEERS, FrameOrder
 from vmq_cluster.storage import MemoryStorage, Transaction
 
 
@@ -371,3 +372,12 @@ def test_who_holds_gets_everything_once_in_order_and_loses_nothing(seed: int) ->
     sim.ask(names[1], lambda: receiver.confirm(names[0], last))
     sim.until(lambda: len(tickets(sim, names[0])) == 40, 60)
     assert arrived(sim, names[1]) == [b"%d" % number for number in range(40)]
+
+
+def test_of_strangers_only_so_many_are_remembered() -> None:
+    order = FrameOrder()
+    for number in range(MAX_PEERS + 1):
+        assert order.accepts(Frame(1, str(number), 7, 1, []))
+    assert not order.accepts(Frame(1, str(MAX_PEERS), 7, 1, []))
+    assert order.epoch("0") == 0
+    assert order.epoch("1") == 7
