@@ -157,7 +157,8 @@ class Membership:
     @property
     def expired(self) -> list[str]:
         """The addresses of nodes that were taken for dead."""
-        return [each.address for each in self.records if each.status == Status.EXPIRED]
+        expired = [each.address for each in self.records if each.status == Status.EXPIRED]
+        return list(dict.fromkeys(expired))
 
     def message(self, asks: bool, ticket: int = 0) -> Members:
         return Members(self.records, asks, ticket)

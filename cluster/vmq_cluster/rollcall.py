@@ -40,6 +40,8 @@ from vmq_cluster.options import Options
 STOPPED: Final = "it was stopped"
 #: With every so many heartbeats there is a knock at those that were taken for dead, and a word to those that are down.
 _KNOCK: Final = 10
+#: Of those that were taken for dead so many at a time: each is a connection, and most of them are dead.
+KNOCKS: Final = 8
 #: Seconds with others after which a cluster is founded: those that start at once find each other before.
 FOUND_AFTER: Final = 60.0
 
@@ -349,7 +351,7 @@ class RollCall:
             self._knock(address)
         self._heartbeats += 1
         if self._heartbeats % _KNOCK == 0 and self._membership.belongs:
-            for address in self._membership.expired:
+            for address in _in_turn(self._membership.expired, self._heartbeats // _KNOCK):
                 self._knock(address)
 
     def _inform(self, peer: str) -> None:
@@ -388,6 +390,12 @@ class RollCall:
     def _say_goodbye(self) -> None:
         for peer in sorted(self._farewell):
             self._outbox.send(peer, self._membership.message(asks=True))
+
+
+def _in_turn(addresses: list[str], turn: int) -> list[str]:
+    """As many of them as are knocked at at a time, the next ones in each turn."""
+    first = turn * KNOCKS % max(len(addresses), 1)
+    return [*addresses[first:], *addresses[:first]][:KNOCKS]
 
 
 def _address_in(frame: Frame) -> str | None:

@@ -23,8 +23,9 @@ from vmq_cluster.effects import (
 )
 from vmq_cluster.errors import ClusterError
 from vmq_cluster.machine import Machine
+from vmq_cluster.membership import Status
 from vmq_cluster.messages import Frame, MemberRecord, Members
-from vmq_cluster.rollcall import FOUND_AFTER
+from vmq_cluster.rollcall import FOUND_AFTER, KNOCKS
 from vmq_cluster.storage import MemoryStorage
 
 
@@ -76,6 +77,19 @@ def test_nodes_of_one_machine_alone_are_no_cluster(sim: Sim) -> None:
         sim[name]._rollcall._siblings = frozenset(names)
     sim.run(FOUND_AFTER + 10)
     assert {sim[name].identity.cluster for name in names} == {0}
+
+
+def test_of_many_who_were_taken_for_dead_some_are_knocked_at_each_in_its_turn(sim: Sim) -> None:
+    machine = sim.add("a")
+    gone = [f"n{number}" for number in range(3 * KNOCKS - 1)]
+    records = [MemberRecord(each, 5, Status.EXPIRED, 0, each, 5) for each in gone]
+    machine.membership.merge(records, "a", EPOCH)
+    told: list[str] = []
+    for second in range(1, 60):
+        knocks = [each for each in machine.tick(sim.now + second) if isinstance(each, Contact)]
+        assert len(knocks) <= KNOCKS
+        told += [each.address for each in knocks]
+    assert {*told} == {*gone}
 
 
 def test_two_nodes_of_one_name_hear_of_it_and_of_nothing_else(sim: Sim) -> None:
