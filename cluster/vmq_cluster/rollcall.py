@@ -377,6 +377,10 @@ class RollCall:
     def _maybe_left(self, now: float, deadline: float) -> None:
         """LEAVING becomes LEFT when another has everything, and the end is when one of them knows."""
         late = now > deadline
+        if self._membership.belongs and self._membership.own.status == Status.JOINED:
+            # It was taken for dead, or had forgotten writes: it leaves in its new incarnation as well.
+            self._membership.leave(Status.LEAVING)
+            self.tell_all()
         if self._membership.own.status == Status.LEAVING:
             if not late and not self._is_handed_over():
                 return
@@ -385,7 +389,8 @@ class RollCall:
             self._say_goodbye()
         if late or not self._farewell:
             self._leaving = None
-            self._outbox.emit(Left(complete=not late))
+            has_left = self._membership.own.status == Status.LEFT
+            self._outbox.emit(Left(complete=has_left and not late))
 
     def _say_goodbye(self) -> None:
         for peer in sorted(self._farewell):

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.simulator.machines import OPTIONS, Sim
 from tests.simulator.network import Network
 from tests.simulator.seeds import over_seeds
+from tests.support.present import present
 from vmq_cluster.effects import (
     Contact,
     Excluded,
@@ -241,6 +242,29 @@ def test_a_leave_has_a_limit_of_its_own(sim: Sim) -> None:
     sim.run(2)
     assert sim.nodes[leaver].of(Left) == []
     sim.run(2)
+    assert sim.nodes[leaver].of(Left) == [Left(complete=False)]
+
+
+def test_who_is_taken_for_dead_while_it_leaves_leaves_all_the_same() -> None:
+    sim = Sim(0, replace(OPTIONS, dead_node_timeout=6.0, leave_timeout=60.0))
+    leaver, *others = sim.cluster(3)
+    sim.split([leaver], others)
+    sim.ask(leaver, partial(sim[leaver].metadata.put, "p", b"k", b"v"))
+    sim.ask(leaver, lambda: sim[leaver].leave(sim.now))
+    sim.until(lambda: sim[others[0]].membership.is_excluded(leaver), 15)
+    sim.heal()
+    sim.until(lambda: bool(sim.nodes[leaver].of(Left)), 30)
+    assert sim.nodes[leaver].of(Left) == [Left(complete=True)]
+    assert {sim[name].metadata.get("p", b"k") for name in others} == {b"v"}
+    sim.until(lambda: all(sim[name].membership.is_excluded(leaver) for name in others), 5)
+
+
+def test_who_is_removed_while_it_leaves_has_handed_nothing_over(sim: Sim) -> None:
+    leaver, other = sim.cluster(2)
+    sim.ask(leaver, partial(sim[leaver].metadata.put, "p", b"k", b"v"))
+    sim.ask(leaver, lambda: sim[leaver].leave(sim.now))
+    sim.ask(other, lambda: sim[other].remove(leaver, force=True))
+    sim.until(lambda: bool(sim.nodes[leaver].of(Left)), 5)
     assert sim.nodes[leaver].of(Left) == [Left(complete=False)]
 
 
