@@ -119,7 +119,8 @@ class ClusterNode:
             self._receive, self._on_nonsense, key, patience, versions.speaks, self._on_gone
         )
         self._link.on_payloads = self._receive_at_once
-        self._versions = versions
+        #: Those of this node.
+        self.versions: Final = versions
         self._machine: Machine | None = None
         self._callbacks: dict[type, list[Callable[[Any], None]]] = {}
         self._holds = False
@@ -154,7 +155,7 @@ class ClusterNode:
                 self._world.random,
                 self._world.wall,
                 self._world.boot,
-                self._versions,
+                self.versions,
                 frozenset(self._nearby),
             )
             self._machine.channels.holds = self._holds
@@ -168,6 +169,7 @@ class ClusterNode:
     async def stop(self) -> None:
         """Ends in order."""
         machine, self._machine = self._machine, None
+        self._end_leave(False)
         if self._timer is not None:
             self._timer.cancel()
         if machine is not None and self.failure is None:
@@ -184,7 +186,7 @@ class ClusterNode:
     async def leave(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109 - the protocol's own
         """Leaves the cluster; returns whether the others have all that this node had. `stop` is still to come.
 
-        After `timeout` seconds (`leave_timeout` if none are given) it has left, whatever the others have.
+        After `timeout` seconds (or `leave_timeout`) it has left, whatever the others have, unless it stops or fails.
 
         Raises:
             ClusterError: this node does not belong to the cluster.
@@ -238,11 +240,6 @@ class ClusterNode:
     def machine(self) -> Machine:
         """The node without its loop, for what is shown of it: counters, clocks, records."""
         return self._running
-
-    @property
-    def versions(self) -> Versions:
-        """Those of this node."""
-        return self._versions
 
     def spoken_by(self, peer: str) -> int:
         """The version that a peer speaks, as far as it was heard."""
@@ -401,11 +398,11 @@ class ClusterNode:
 
     def _tick(self) -> None:
         if self._machine is not None:
-            self._step(self._machine.tick)
-        if self._machine is not None:
             shortest = min(self._options.lazy_interval, self._options.heartbeat_interval)
             loop = asyncio.get_running_loop()
+            # First: what fails in one is not to keep the next from coming.
             self._timer = loop.call_at(self.next_tick(shortest / 2), self._tick)
+            self._step(self._machine.tick)
 
     def next_tick(self, step: float) -> float:
         """When who looks every so often does so next, by the loop's clock: at once with others."""
@@ -438,6 +435,7 @@ class ClusterNode:
             log.critical("the node stops: %s", error)
             self.failure = error
             self._machine = None
+            self._end_leave(False)
             return
         if effects:
             self._carry_out(effects)
@@ -471,11 +469,13 @@ class ClusterNode:
                 case Refused():
                     log.warning("refused node %s: %s", effect.peer, effect.reason)
                 case Left():
-                    if self._left is not None and not self._left.done():
-                        self._left.set_result(effect.complete)
-                case _:
-                    pass
+                    self._end_leave(effect.complete)
             self._tell(effect)
+
+    def _end_leave(self, is_complete: bool) -> None:
+        """Nobody waits for the end of a leave any more."""
+        if self._left is not None and not self._left.done():
+            self._left.set_result(is_complete)
 
     def _tell(self, effect: Effect) -> None:
         for callback in self._callbacks.get(type(effect), ()):

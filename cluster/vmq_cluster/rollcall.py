@@ -368,7 +368,10 @@ class RollCall:
         """Takes out who has been dead for too long, unless this node's side is the smaller one."""
         if len(self._detector.down) > len(self._detector.up) + 1:
             return
-        expired = self._detector.dead(now)
+        dead = self._detector.dead(now)
+        expired = [
+            peer for peer in dead if self._membership.incarnation(peer)
+        ]  # not removed just now
         for peer in expired:
             self._membership.exclude(peer, Status.EXPIRED)
         if expired:

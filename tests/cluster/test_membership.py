@@ -234,6 +234,18 @@ def test_a_leave_takes_as_long_as_the_hand_over_needs(seed: int) -> None:
     assert any(sum(1 for _ in each.items("p")) == lacking for each in others)
 
 
+def test_who_is_removed_as_its_time_is_over_stays_removed() -> None:
+    sim = Sim(0, replace(OPTIONS, dead_node_timeout=60.0))
+    name, dead, _ = sim.cluster(3)
+    sim.crash(dead)
+    machine = sim[name]
+    sim.until(lambda: not machine.detector.is_up(dead), 10)
+    machine.detector._down[dead] = machine.detector._next_heartbeat = -100.0
+    machine.remove(dead)
+    machine.tick(sim.now)
+    assert present(machine.membership.record(dead)).status == Status.REMOVED
+
+
 def test_a_leave_has_a_limit_of_its_own(sim: Sim) -> None:
     names = sim.cluster(3)
     leaver = names[0]

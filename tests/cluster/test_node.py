@@ -11,6 +11,7 @@ import pytest
 from vmq_cluster.addresses import generate_key
 from vmq_cluster.effects import Acknowledged, Arrived, Changed, Delivered, PeerDown, PeerUp, Refused
 from vmq_cluster.errors import ClusterError, StorageError
+from vmq_cluster.membership import Status
 from vmq_cluster.metadata.versions import Versions
 from vmq_cluster.node import ClusterNode, this_boot
 from vmq_cluster.options import Options
@@ -305,6 +306,49 @@ async def test_a_node_that_cannot_store_falls_silent_and_the_others_go_on(
         broken.put("p", b"k", b"v")
     one.put("p", b"k", b"v")
     assert two.get("p", b"k") in (None, b"v")
+
+
+@pytest.mark.parametrize("is_stopped", [False, True])
+async def test_nobody_waits_for_the_end_of_a_leave_that_has_none(
+    nodes: list[ClusterNode], is_stopped: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = FullDisk()
+    one = await started(nodes, "one")
+    leaver = await started(nodes, "leaver", storage=disk)
+    up = asyncio.Event()
+    leaver.on_peer_up(lambda _: up.set())
+    leaver.join(one.address)
+    await asyncio.wait_for(up.wait(), PATIENCE)
+    monkeypatch.setattr(leaver.link, "send", lambda *_: None)
+    leaver.put("p", b"k", b"v")
+    leaving = asyncio.create_task(leaver.leave(1000.0))
+    await asyncio.sleep(0)
+    assert leaver.machine.membership.own.status == Status.LEAVING
+    if is_stopped:
+        await leaver.stop()
+    else:
+        disk.is_full = True
+        leaver.put("p", b"k", b"w")
+    assert not await asyncio.wait_for(leaving, PATIENCE)
+
+
+async def test_a_defect_in_a_tick_is_not_the_end_of_ticks(
+    nodes: list[ClusterNode], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = await started(nodes, "one")
+    knocks: list[str] = []
+    goes_on = asyncio.Event()
+
+    def contact(address: str, _: object) -> None:
+        knocks.append(address)
+        if len(knocks) == 2:
+            raise RuntimeError("a defect")
+        if len(knocks) == 3:
+            goes_on.set()
+
+    monkeypatch.setattr(one.link, "contact", contact)
+    one.join("tcp://127.0.0.1:9")  # nobody answers there: each heartbeat knocks again
+    await asyncio.wait_for(goes_on.wait(), PATIENCE)
 
 
 async def test_a_node_that_cannot_start_leaves_nothing_behind(nodes: list[ClusterNode]) -> None:
