@@ -140,12 +140,15 @@ class ClientTakeover(Claims):
 
     def _look_again(self) -> None:
         for who, waiting in list(self._waiting.items()):
-            if self._may_go_on(who):
-                self._go_on(who)
-            else:
-                self._ask(who, waiting)
+            self._look_at(who, waiting)
         if self._is_running:
             self._core.outbox.flush()
+
+    def _look_at(self, who: Who, waiting: WaitingClaim) -> None:
+        if self._may_go_on(who):
+            self._go_on(who)
+        else:
+            self._ask(who, waiting)
 
     def _go_on(self, who: Who) -> None:
         """Its CONNECT need not wait any longer."""
@@ -189,7 +192,8 @@ class ClientTakeover(Claims):
             self._loop.call_soon(self._core.outbox.flush)
         waiting = self._waiting.get((mountpoint, client_id))
         if waiting is not None:
-            self._look_again()
+            self._look_at((mountpoint, client_id), waiting)
+            self._loop.call_soon(self._core.outbox.flush)
 
     def _end(self, who: Who) -> None:
         """Ends the connection that a client has here, and what ends with it."""
@@ -228,7 +232,7 @@ class ClientTakeover(Claims):
         count = 0
         for number, found in enumerate(self._directory.records_while_written()):
             mountpoint, client_id, record = found
-            if record.node not in self._node.members:
+            if record.node not in self._members:
                 count += 1
                 order = ranked(scope_of(mountpoint) + client_id, (*self._up(), self._node.name))
                 if order[0] == self._node.name:
