@@ -84,12 +84,13 @@ class ClusterJobLinks:
             return False
 
     def others(self) -> list[str]:
-        """The other members."""
-        return [name for name in self._node.members if name != self._node.name]
+        """The other members; nobody, once the node does not run."""
+        members = self._node.members if self._node.is_running else ()
+        return [name for name in members if name != self._node.name]
 
     def up(self) -> list[str]:
         """Those of them that can be reached."""
-        return self._node.up
+        return self._node.up if self._node.is_running else []
 
     def send(self, peer: str, payload: bytes) -> None:
         """Sends something that may be lost."""

@@ -203,12 +203,13 @@ class SubscribeBarrier:
         """Asks again, and gives up what took too long."""
         self._is_watching = False
         now = self._clock()
-        members = self._members()
+        runs = self._node.is_running
+        members = self._members() if runs else set()
         for number, wait in list(self._waits.items()):
-            if wait.is_patient:
+            if wait.is_patient and runs:
                 wait.nodes &= members
                 self._maybe_finish(number, wait)
-            if wait.is_patient or (now - wait.began < self._limit and self._node.is_running):
+            if wait.is_patient or (runs and now - wait.began < self._limit):
                 self._ask(wait)
                 continue
             self.given_up += len(wait.waiting)

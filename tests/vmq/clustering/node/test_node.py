@@ -13,6 +13,7 @@ from tests.vmq.sockets import peer_of
 from vmq.broker import Broker, StartError
 from vmq.clustering.node.node import node_name
 from vmq.config.options import ClusterOptions, StoreOptions
+from vmq_cluster.errors import StorageError
 from vmq_cluster.leveldb import LevelStorage
 
 
@@ -89,6 +90,24 @@ async def test_a_node_that_starts_alone_knows_whom_it_misses(tmp_path: Path) -> 
         await together(a, b)
     async with Broker(config(tmp_path, "b")) as b:
         assert b.registry().core.cluster_is_split
+
+
+async def test_a_node_that_can_write_no_more_has_no_others_for_its_jobs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with pair(tmp_path) as (a, _):
+        node, links = clustering(a).node, clustering(a).job_links
+        assert links.others() == links.up() == ["b"]
+
+        def fail(*_: object, **__: object) -> None:
+            raise StorageError("no space left")
+
+        monkeypatch.setattr(node._storage, "write", fail)
+        node.put("p", b"k", b"v")
+        node.flush()
+        assert not node.is_running
+        assert links.others() == links.up() == []
+        monkeypatch.undo()
 
 
 async def test_a_folder_of_another_node_is_refused(tmp_path: Path) -> None:

@@ -195,6 +195,18 @@ def test_who_does_not_answer_is_asked_again_and_then_given_up(
     assert "SUBACK sent before these nodes have the subscriptions: x" in caplog.text
 
 
+def test_where_the_node_has_failed_nobody_waits_on_but_who_is_patient(side: Side) -> None:
+    side.fencing.set_up(["x"])
+    side.wait("c", 3)
+    side.wait("p", 4, is_patient=True)
+    side.end_pass()
+    side.node.is_running = False
+    del side.node.members  # nobody can be asked for them any more
+    side.advance(AGAIN_AFTER)
+    assert side.done == ["c"]
+    assert side.fencing.given_up == 1
+
+
 def test_who_is_gone_waits_for_nothing(side: Side) -> None:
     side.fencing.set_up(["x"])
     one, two, three = side.wait("c", 3), side.wait("d", 4), side.wait("e", 5)
