@@ -59,6 +59,8 @@ class SlotDisk:
         self._is_synced = durability == "fsync"
         self._is_memory = folder is None
         self._writing: asyncio.Future[None] | None = None
+        #: A commit that failed waits to be tried again.
+        self._waits = False
         self._is_closed = False
         #: Why it cannot be written; nothing: it can.
         self.failure = ""
@@ -157,10 +159,10 @@ class SlotDisk:
         if self._is_closed:
             return
         loop = asyncio.get_running_loop()
-        self._writing = loop.create_future()
+        self._writing, self._waits = loop.create_future(), True
 
         def again() -> None:
-            self._writing = None
+            self._writing, self._waits = None, False
             if self._is_closed:
                 return
             try:
@@ -173,8 +175,8 @@ class SlotDisk:
         loop.call_later(RETRY_AFTER, again)
 
     async def close(self, effects: Effects) -> None:
-        """Writes what has gathered, and ends."""
-        while self._writing is not None and not self.failure:
+        """Writes what has gathered, and ends: not under a thread that writes, if it is after a failure."""
+        while self._writing is not None and not self._waits:
             await asyncio.wait([self._writing])
             await asyncio.sleep(0)
         self._is_closed = True

@@ -1,16 +1,21 @@
-"""A disk that does not give all records of one slot."""
+"""A disk of slots that does not give all records, or does not take some for a while."""
 
 import asyncio
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.support.until import until
 from tests.support.wire import TIMEOUT
 from tests.vmq.clustering.device import Device
 from tests.vmq.clustering.running.slotted import SLOTS, leave, service, slotted
+from vmq.clustering.running.disk import SlotDisk
+from vmq.clustering.slots.effects import Effects
 from vmq.clustering.slots.words import slot_of
 from vmq_cluster.errors import StorageError
+from vmq_cluster.storage import Batch, MemoryStorage
 
 
 def client_of(slot: int) -> str:
@@ -51,3 +56,33 @@ async def test_a_slot_that_cannot_be_read_concerns_no_other(
             for slot in whole:
                 await live.publish(f"t/{slot}", b"y", 1)
         assert f"slot {damaged} is not served: no sector there" in " ".join(nodes["a"].health())
+
+
+async def test_a_disk_is_not_closed_under_a_thread_that_tries_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vmq.clustering.running.disk.RETRY_AFTER", 0.0)
+    begun, go = threading.Event(), threading.Event()
+    seen: list[str] = []
+
+    class Failing(MemoryStorage):
+        def write(self, batch: Batch, sync: bool) -> None:
+            seen.append("begun")
+            if len(seen) == 1:
+                raise StorageError("no space left")
+            begun.set()
+            go.wait(TIMEOUT)
+            seen.append("written")
+
+        def close(self) -> None:
+            seen.append("closed")
+
+    disk = SlotDisk(tmp_path, "fsync", lambda _: Failing())
+    disk._write(1, {b"k": b"v"}, True, lambda _: None)
+    await until(begun.is_set)
+    closing = asyncio.create_task(disk.close(Effects(disk.storage)))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    go.set()
+    await closing
+    assert seen == ["begun", "begun", "written", "closed"]
