@@ -23,9 +23,10 @@ class References:
         self.folder: tempfile.TemporaryDirectory[str] | None = None
         self.db: Any = None
 
-    def add(self, number: int) -> None:
+    def add(self, number: int, times: int = 1) -> None:
+        """It is named so many times more; below 0: less."""
         counts = self.counts
-        counts[number] = counts.get(number, 0) + 1
+        counts[number] = counts.get(number, 0) + times
         if len(counts) > COUNTED_IN_MEMORY:
             self.spill()
 
@@ -37,7 +38,7 @@ class References:
         self.runs += 1
         with self.db.write_batch() as batch:
             for number in sorted(self.counts):
-                count = self.counts[number].to_bytes(8, "big")
+                count = self.counts[number].to_bytes(8, "big", signed=True)
                 batch.put(number.to_bytes(8, "big") + run, count)
         self.counts.clear()
 
@@ -45,7 +46,8 @@ class References:
         """Every number with its count, in order."""
         if self.folder is None:
             for number in sorted(self.counts):
-                yield number, self.counts[number]
+                if self.counts[number]:
+                    yield number, self.counts[number]
             return
         self.spill()
         current = total = 0
@@ -55,7 +57,7 @@ class References:
                 yield current, total
                 total = 0
             current = number
-            total += int.from_bytes(value, "big")
+            total += int.from_bytes(value, "big", signed=True)
         if total:
             yield current, total
 

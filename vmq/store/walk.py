@@ -415,10 +415,17 @@ class Walk:
                 older = by_packet_id.get(packet_id)
                 by_packet_id[packet_id] = key
                 if older is not None:
-                    self.found("packet ids in flight twice", show(older), older)
+                    self.drop_older(older)
             if value[0] & FLAG_REF:
                 self.references.add(int.from_bytes(value[3:11], "big"))
         return count
+
+    def drop_older(self, key: bytes) -> None:
+        """An inflight entry goes whose packet id a later one has, and lets go of its message."""
+        value = self.db.get(key) if self.mend else b"\0"
+        if value[0] & FLAG_REF:
+            self.references.add(int.from_bytes(value[3:11], "big"), -1)
+        self.found("packet ids in flight twice", show(key), key)
 
     # Messages and how often they are named
 

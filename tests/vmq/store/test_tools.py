@@ -267,6 +267,19 @@ DAMAGE = (
     ([(b"i" + OWN + number(9), b"\x11\0\5\0\0")], "ill-formed inflight entries", WHOLE),
     ([(b"i" + number(8) + number(1), b"\1\0\5\0\1tx")], "inflight entries of no session", WHOLE),
     ([(b"i" + OWN + number(9), b"\1\0\1\0\1tx")], "packet ids in flight twice: 1", WHOLE),
+    # The older of the two lets go of what it names, which others name as well, or nothing else does.
+    (
+        [
+            (b"i" + OWN + number(9), b"\x0a\0\5" + number(4)),
+            (b"i" + OWN + number(10), b"\1\0\5\0\1tx"),
+            (b"c" + number(4), b"\0\0\0\4"),
+            (b"i" + OWN + number(11), b"\x0a\0\6" + number(8)),
+            (b"i" + OWN + number(12), b"\1\0\6\0\1tx"),
+            (b"m" + number(8), b"\0\1tx"),
+        ],
+        "packet ids in flight twice: 2 (first: session 1, place 9)",
+        (3, 6, 15, 6, 3, 4),
+    ),
     ([(b"h" + OWN + number(9), ENTRY)], "ill-formed held messages: 1 (first: session 1", WHOLE),
     ([(b"h" + OWN, b"a\0" + ENTRY)], "ill-formed held messages", WHOLE),
     ([(b"h" + OWN + number(9), b"\xff\0" + ENTRY)], "ill-formed held messages", WHOLE),
@@ -493,9 +506,10 @@ def test_references_are_counted_in_sorted_runs(
 ) -> None:
     monkeypatch.setattr(counting, "COUNTED_IN_MEMORY", in_memory)
     references = References()
-    numbers = [5, 1, 2**63, 5, 300, 256, 255, 5, 1, 7]
+    numbers = [9, 5, 1, 2**63, 5, 300, 256, 255, 5, 1, 7]
     for each in numbers:
         references.add(each)
+    references.add(9, -1)
     found = list(references)
     folder = references.folder
     references.close()
