@@ -103,6 +103,7 @@ def run_connect(stage: Stage) -> Result:
     while not crowd.is_done():
         crowd.open_some(options.concurrency)
         stage.loop.step(_STEP)
+        meter.sample()
         stage.control.tell("connections", crowd.came, options.clients)
         if stage.control.is_stopping or deadline.is_over():
             result.end = "interrupted" if stage.control.is_stopping else "time"

@@ -105,6 +105,8 @@ class Flow:
         loop.step(timeout)
         if loop.bytes_in != before:
             self._last = loop.now
+        if self.meter is not None:
+            self.meter.sample()
 
     def _give_due(self, schedule: Schedule) -> float:
         """Hands out what is due; returns the seconds until more is."""

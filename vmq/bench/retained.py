@@ -206,6 +206,7 @@ def collect(stage: Stage, store: RetainedLoad, result: Result) -> None:
     mark = -1
     while collector.missing:
         stage.loop.step(_STEP)
+        meter.sample()
         stage.control.tell("received", len(collector.came), options.count)
         now = monotonic_ns()
         if stage.loop.bytes_in != mark:

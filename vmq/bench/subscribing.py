@@ -53,12 +53,13 @@ def run_subscribing(stage: Stage) -> Result:
     begun = monotonic_ns()
     flow.run()
     flow.beside = None
-    seconds = (monotonic_ns() - begun) / 1e9
     deadline = Deadline(stage.options.stall)
     while others.confirmed() < others.sent and not stage.loop.ended:
         if deadline.is_over():
             raise BenchError(f"only {others.confirmed()} of {others.sent} filters are confirmed")
         stage.loop.step(_STEP)
+    seconds = (monotonic_ns() - begun) / 1e9
+    stage.check_granted(clients, stage.options.qos)
     result = flow.finish()
     result.filters = others.confirmed()
     result.filter_rate = round(result.filters / max(seconds, 1e-9), 1)

@@ -62,6 +62,7 @@ def hold_filters(stage: Stage, holders: Sequence[LoadClient]) -> None:
             raise BenchError(f"after {confirmed} filters: {stage.loop.first_problem}")
         if deadline.is_over():
             raise BenchError(f"only {confirmed} of {total} filters in {_SETUP:.0f} s")
+    stage.check_granted(holders, stage.options.qos)
 
 
 def wild_filter(stage: Stage, number: int) -> str:

@@ -1,16 +1,19 @@
 """Every scenario against the real broker, and the checks against a bad one."""
 
 from dataclasses import replace
+from time import monotonic_ns
 
 import msgspec
 import pytest
 
 from tests.vmq.bench.bad_broker import BadBroker, every
 from tests.vmq.bench.support import flow_options
+from vmq.bench import stage, subscribing
 from vmq.bench.control import Control, Interrupted
 from vmq.bench.load.options import BenchError, Scenario
 from vmq.bench.result import Result
 from vmq.bench.scenarios import run
+from vmq.bench.subscribing import WildcardSubscribers
 from vmq.testing.process import BrokerProcess
 
 FAULTS = ("lost", "duplicates", "reordered", "damaged", "foreign", "protocol_errors")
@@ -100,6 +103,55 @@ def test_others_subscribe_beside_a_fan_out(broker: BrokerProcess) -> None:
     assert result.filters >= 99
     assert result.filter_rate > 0
     assert run(replace(options, sub_rate=0.0)).filters == 0
+
+
+@pytest.mark.parametrize(
+    "scenario", [Scenario.PAIR, Scenario.CONNECT, Scenario.RETAINED, Scenario.STORM]
+)
+def test_the_memory_in_between_counts(
+    broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch, scenario: Scenario
+) -> None:
+    monkeypatch.setattr(stage, "_SAMPLE", 0)
+    monkeypatch.setattr(stage, "resident", lambda _pid: 1 << 50)
+    given = {"clients": 5} if scenario in {Scenario.CONNECT, Scenario.STORM} else {"count": 50}
+    options = replace(flow_options(url_of(broker), scenario, **given), hold=0.0, quiet=0.001)
+    result = run(replace(options, pid=broker.pid))
+    assert result.broker is not None
+    assert result.broker.rss_peak == 1 << 50
+
+
+def test_filters_that_are_refused_are_not_held() -> None:
+    limit = {"VMQ_LIMITS__MAX_SUBSCRIPTIONS_PER_CLIENT": "10"}
+    with BrokerProcess.start(env=limit) as broker:
+        for scenario, given in (
+            (Scenario.WILDCARD, {"clients": 2, "wild_subs": 330}),
+            (Scenario.SUBSCRIBING, {"clients": 1, "rate": 1000.0, "sub_rate": 500.0}),
+        ):
+            with pytest.raises(BenchError, match=r"granted as \[0, 128\]"):
+                run(flow_options(url_of(broker), scenario, count=200, **given))
+
+
+def test_filters_count_for_the_time_that_they_took(
+    broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = 0
+
+    def confirmed(self: WildcardSubscribers) -> int:
+        nonlocal late
+        known, late = (
+            late,
+            3600 * 10**9,
+        )  # the messages are through, and an hour later all are confirmed
+        return self.sent if known else -1
+
+    monkeypatch.setattr(WildcardSubscribers, "confirmed", confirmed)
+    monkeypatch.setattr(subscribing, "monotonic_ns", lambda: monotonic_ns() + late)
+    options = flow_options(
+        url_of(broker), Scenario.SUBSCRIBING, count=200, rate=1000.0, sub_rate=500.0
+    )
+    result = run(options)
+    assert result.filters >= 99
+    assert result.filter_rate < 1
 
 
 def test_a_rate_is_kept_and_lateness_told(broker: BrokerProcess) -> None:
