@@ -154,7 +154,7 @@ class Broker(Configured):
         """Opens the store and the listeners.
 
         Raises:
-            StartError: a listener's address cannot be had, or the store cannot be used.
+            StartError: it is started already, a listener's address cannot be had, or the store cannot be used.
         """
         own = [options for _, options in self.listeners.own()]
         import_ahead(own, with_admin=self._wants_admin, is_node=bool(self.config.cluster.listen))

@@ -8,6 +8,7 @@ from vmq.config.options import Config, ListenerOptions
 from vmq.listeners.listener import Listener
 from vmq.listeners.sockets import bind
 from vmq.listeners.state import AnyListener
+from vmq.runtime.errors import StartError
 from vmq.runtime.open_listeners import OpenListeners, not_to_be_had
 from vmq.startup.listening import listen
 
@@ -54,8 +55,10 @@ class BrokerListeners(OpenListeners[AnyListener]):
         """Has the TCP ports of this process's MQTT listeners, so that one in use is told before anything else is done.
 
         Raises:
-            StartError: an address cannot be had.
+            StartError: an address cannot be had, or the broker has them already: it is started.
         """
+        if self._broker.connections is not None:
+            raise StartError("the broker is started already")
         for name, options in self.own():
             endpoint = options.endpoint
             if endpoint.scheme in ("tcp", "tls", "ws", "wss"):

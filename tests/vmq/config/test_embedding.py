@@ -162,6 +162,8 @@ async def test_data_go_with_a_broker_that_keeps_none() -> None:
     folder = Path(broker.config.broker.data_dir)
     assert not exists(folder)
     async with broker:
+        with pytest.raises(vmq.StartError, match="started already"):
+            await broker.start()
         assert exists(folder / "store")
     assert not exists(folder)
 
