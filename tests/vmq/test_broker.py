@@ -9,6 +9,7 @@ import pytest
 
 from tests.support import wire as mqtt
 from tests.vmq.sockets import TIMEOUT, config_in, peer_of, session_of, take
+from vmq.admin.paths import socket_of
 from vmq.broker import Broker, StartError
 from vmq.config.core import options_of
 from vmq.config.options import (
@@ -21,6 +22,7 @@ from vmq.config.options import (
 from vmq.config.values import Endpoint
 from vmq.runtime.client_ids import new_client_id
 from vmq.runtime.watchdog import Watchdog
+from vmq.testing.ports import lasting_port
 
 # --- start and stop
 
@@ -210,6 +212,26 @@ async def test_a_broker_can_be_started_again(tmp_path: Path) -> None:
                 await broker.stop()
                 await peer.rest()
             assert broker.addresses == []
+
+
+async def test_a_start_that_is_cancelled_leaves_nothing(tmp_path: Path) -> None:
+    listen = [f"{kind}://127.0.0.1:{lasting_port()}" for kind in ("tcp", "http")]
+    broker = Broker(listen=listen, data_dir=tmp_path, admin=True)
+    turns = 0
+    while True:
+        starting = asyncio.create_task(broker.start())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        if starting.done():
+            break
+        starting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+        assert not socket_of(tmp_path).exists()
+        turns += 1
+    await starting  # it has its addresses, which those before have given back
+    assert broker.addresses == listen
+    await broker.stop()
 
 
 # --- options

@@ -4,6 +4,7 @@ The folder's file permissions are the authentication, so no API key is asked for
 in the same directory while the socket is open: one that is found there on start has been left by a broker that is gone.
 """
 
+import asyncio
 import socket
 import stat
 from pathlib import Path
@@ -15,6 +16,8 @@ from vmq.admin.paths import socket_of, within_limit
 
 #: Seconds that a request under way has to end when the broker stops.
 STOP_TIMEOUT: Final = 2.0
+#: Connections that may wait to be accepted.
+BACKLOG: Final = 128
 
 
 class SocketError(Exception):
@@ -29,6 +32,7 @@ class AdminSocket:
         self._runner = web.AppRunner(
             app, access_log=None, handle_signals=False, shutdown_timeout=STOP_TIMEOUT
         )
+        self._server: asyncio.Server | None = None
         self._file: tuple[int, int] | None = None
 
     async def start(self) -> None:
@@ -41,11 +45,23 @@ class AdminSocket:
             sock = self._bind()
         except OSError as error:
             raise SocketError(f"cannot open {self.path}: {error.strerror or error}") from error
-        await self._runner.setup()
-        await web.SockSite(self._runner, sock).start()
+        try:
+            await self._runner.setup()
+            assert self._runner.server is not None
+            loop = asyncio.get_running_loop()
+            self._server = await loop.create_server(
+                self._runner.server, sock=sock, backlog=BACKLOG, start_serving=False
+            )
+            await self._server.start_serving()
+        except BaseException:  # a start may be cancelled here
+            await self.stop()
+            sock.close()
+            raise
 
     async def stop(self) -> None:
         """Closes the socket and removes it, unless another one stands there by now."""
+        if self._server is not None:
+            self._server.close()
         await self._runner.cleanup()
         if self._file is not None and _identity(self.path) == self._file:
             self.path.unlink(missing_ok=True)

@@ -141,11 +141,22 @@ async def open_http(
         "auto_decompress": False,  # it would unpack a whole body in one turn of the event loop
     }
     runner = web.AppRunner(app, shutdown_timeout=STOP_TIMEOUT, **how)
-    await runner.setup()
-    assert runner.server is not None
-    inner, loop = runner.server, asyncio.get_running_loop()
-    guards.make = lambda: HttpConnection(inner, loop=loop, **how)
-    server = await loop.create_server(guards, sock=sock, backlog=backlog)
+    try:
+        await runner.setup()
+        assert runner.server is not None
+        inner, loop = runner.server, asyncio.get_running_loop()
+        guards.make = lambda: HttpConnection(inner, loop=loop, **how)
+        server = await loop.create_server(guards, sock=sock, backlog=backlog, start_serving=False)
+    except BaseException:
+        sock.close()
+        await runner.cleanup()
+        raise
     host, port = sock.getsockname()[:2]
     url = options.endpoint.with_address(host, port).url
-    return HttpListener(name, url, options.endpoint, runner, server, guards)
+    listener = HttpListener(name, url, options.endpoint, runner, server, guards)
+    try:
+        await server.start_serving()
+    except BaseException:  # a start may be cancelled here, and nobody knows the listener yet
+        await listener.finish()
+        raise
+    return listener
