@@ -183,3 +183,27 @@ def test_behind_a_websocket_proxy_its_clients_count(start: ListenerFactory) -> N
             come(stack, "192.0.2.1")
         broker.wait_log("max_connections_per_ip = 2 reached by 192.0.2.1")
         come(stack, "192.0.2.2")
+
+
+def test_behind_both_kinds_of_proxy_each_connection_counts_once(start: ListenerFactory) -> None:
+    options = {"url": "ws://127.0.0.1:0/mqtt", "proxy_protocol": True, "xff_enabled": True}
+    options["xff_trusted_intermediate"] = ["192.0.2.80"]
+    broker = start({"ws": options}, rest=PER_IP)
+
+    def come(client_id: str, caller: bytes, said: str) -> None:
+        sock = connect_tcp(broker.urls[0])
+        sock.sendall(b"PROXY TCP4 %b 198.51.100.7 56324 443\r\n" % caller)
+        with connect_websocket(
+            broker.urls[0],
+            sock=sock,
+            subprotocols=[Subprotocol("mqtt")],
+            additional_headers={"X-Forwarded-For": said},
+        ) as websocket:
+            websocket.send(connect_packet(client_id))
+            assert websocket.recv() == b"\x20\x02\x00\x00"
+
+    for number in range(4):  # one after the other: the proxy between has no more than one of them
+        come(f"forwarded-{number}", b"192.0.2.80", "192.0.2.1")
+        broker.wait_log(f"closed client=forwarded-{number} peer=192.0.2.1 ")
+    come("forger", b"192.0.2.66", "192.0.2.1")
+    broker.wait_log("closed client=forger peer=192.0.2.66:56324 ")

@@ -321,21 +321,21 @@ class Listener:
         if not self.is_websocket:
             return connection
         limit = self._config.limits.max_ws_frame_size
-        forwarders = self._forwarders
-        if forwarders is not None and not forwarders.has_peer(address):
-            forwarders = None
+        forwarders = self.forwarders_of(address, peer)
         return WebSocket(connection, self.endpoint.path, limit, forwarders, self._origins)
+
+    def forwarders_of(self, address: Any, peer: str) -> Networks | None:
+        """The proxies whose X-Forwarded-For counts; None if this peer, or whom its PROXY header names, is none."""
+        known = self._forwarders
+        return known if known and known.has_peer(split_peer(peer) if peer else address) else None
 
     def network(self, address: Any, peer: str) -> str:
         """What a connection counts as where addresses count; a trusted proxy's own address does not."""
-        if peer:
-            return self.network_of_host(split_peer(peer)[0])
-        is_proxy = self.options.proxy_protocol
-        if self._forwarders is not None and self.is_websocket:
-            is_proxy = is_proxy or self._forwarders.has_peer(address)
-        if is_proxy or not isinstance(address, tuple):
+        if not peer and (self.options.proxy_protocol or not isinstance(address, tuple)):
             return ""
-        return self.network_of_host(str(address[0]))
+        if self.forwarders_of(address, peer) is not None:
+            return ""
+        return self.network_of_host(split_peer(peer)[0] if peer else str(address[0]))
 
     def network_of_host(self, host: str) -> str:
         """What a host counts as; many may come from one, one after the other."""
