@@ -298,6 +298,9 @@ def problems_of(options: ListenerOptions, endpoint: Endpoint) -> Iterator[tuple[
                     name,
                     f"a {endpoint.scheme} listener has no TLS; accepted: with tls://, wss://, grpc+tls:// or resp+tls://",
                 )
+    if options.proxy_protocol and (endpoint.scheme == "http" or endpoint.is_flight):
+        what = "a listener of HTTP or Flight knows no PROXY header; accepted: with the others"
+        yield "proxy_protocol", what
     if options.xff_enabled and not endpoint.is_websocket:
         yield "xff_enabled", "X-Forwarded-For is WebSocket's; accepted: with ws:// or wss://"
     if options.admin and not endpoint.is_resp:

@@ -39,6 +39,14 @@ TCP = '\n[listeners.b]\nurl = "tcp://127.0.0.1:2"\n'
             "require_certificate = true: a ws listener has no TLS",
         ),
         (
+            f'url = "http://127.0.0.1:1"\nproxy_protocol = true{TCP}',
+            "proxy_protocol = true: a listener of HTTP or Flight knows no PROXY header",
+        ),
+        (
+            f"{GRPC}proxy_protocol = true{TCP}",
+            "proxy_protocol = true: a listener of HTTP or Flight knows no PROXY header",
+        ),
+        (
             'url = "tcp://127.0.0.1:1"\nxff_enabled = true',
             "xff_enabled = true: X-Forwarded-For is WebSocket's",
         ),
