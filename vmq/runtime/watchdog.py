@@ -41,6 +41,10 @@ HELD: Final = 1.0
 #: Frames of a stack that the log shows.
 SHOWN: Final = 8
 
+#: Held by who has the signal and the timer, of which a process has one each. Two watchdogs would take them from each
+#: other, and a timer whose signal nobody handles ends the process.
+_dumping: Final = threading.Lock()
+
 _THREAD: Final = re.compile(r"^(?:Current thread|Thread) 0x([0-9a-f]+)")
 _FRAME: Final = re.compile(r'^  File "(.*)", line (\d+) in (.*)$')
 
@@ -70,7 +74,7 @@ class Watchdog:
     Args:
         owner: the plugin whose code a file is; None = none's.
         blocked: told of each plugin that holds the loop up; called in the watchdog's thread.
-        dumps: whether faulthandler may be used, of which a process has but one.
+        dumps: whether faulthandler may be used, of which a process has but one: it is the first watchdog's that asks.
     """
 
     def __init__(
@@ -106,7 +110,8 @@ class Watchdog:
     def start(self) -> None:
         """Begins to watch the thread that calls it, which beats from now on."""
         self._loop_thread = threading.get_ident()
-        if self._dump is not None and threading.current_thread() is threading.main_thread():
+        is_main = threading.current_thread() is threading.main_thread()
+        if self._dump is not None and is_main and _dumping.acquire(blocking=False):
             # What faulthandler leaves in its place, should a signal be under way when all ends.
             self._former = signal.signal(signal.SIGPROF, signal.SIG_IGN)
             faulthandler.register(signal.SIGPROF, file=self._dump, all_threads=True)
@@ -133,6 +138,7 @@ class Watchdog:
             faulthandler.unregister(signal.SIGPROF)
             signal.signal(signal.SIGPROF, self._former)
             self._former = None
+            _dumping.release()
         if self._dump is not None:
             self._dump.close()
             self._dump = None

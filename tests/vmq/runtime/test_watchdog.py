@@ -12,7 +12,7 @@ from urllib.request import urlopen
 import pytest
 
 from tests.conftest import BrokerFactory
-from tests.support.wire import Wire
+from tests.support.wire import TIMEOUT, Wire
 from vmq.runtime.watchdog import HELD, LATE, CodePlace, Watchdog, blame_of, places_in
 
 PLUGINS = {"/p/one.py": "one", "/p/two.py": "two"}
@@ -130,6 +130,32 @@ def test_where_python_runs_nobody_follows_its_frames(caplog: pytest.LogCaptureFi
         watchdog.stop()
     assert signal.getsignal(signal.SIGPROF) is before
     assert "event loop blocked" in caplog.messages[0]
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_of_two_in_a_process_one_has_the_timer(order: tuple[int, int]) -> None:
+    """That of the other would end the process once the first has given its signal back."""
+    before = signal.getsignal(signal.SIGPROF)
+    stepped = threading.Event()
+
+    class Stepping(Watchdog):
+        def step(self, _now: float, _cpu: float) -> None:
+            stepped.set()
+
+    watchdogs = [Stepping(lambda _file: None, lambda _name: None, dumps=True) for _ in range(2)]
+    for each in watchdogs:
+        each.start()
+    try:
+        watchdogs[order[0]].stop()
+        for _ in range(2):  # the first may have begun before
+            stepped.clear()
+            assert stepped.wait(TIMEOUT)
+        has_timer = signal.getitimer(signal.ITIMER_PROF)[0] > 0
+        assert has_timer == (signal.getsignal(signal.SIGPROF) is not before) == (order[0] == 1)
+    finally:
+        watchdogs[order[1]].stop()
+    assert signal.getsignal(signal.SIGPROF) is before
+    assert signal.getitimer(signal.ITIMER_PROF) == (0.0, 0.0)
 
 
 BLOCKS = """
