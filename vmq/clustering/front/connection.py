@@ -14,13 +14,13 @@ from mypy_extensions import i64, mypyc_attr
 from vmq.clustering.messages.fronts import MAX_DONE, SessionLimits, SessionStep
 from vmq.clustering.slots.flow import PACKETS, SendingRun
 from vmq.clustering.slots.register import SentMessage
-from vmq.clustering.slots.words import PUBACK, Address, Dot, Lineage
+from vmq.clustering.slots.words import PUBACK, PUBREL, Address, Dot, Lineage
 
 
 class Unanswered:
     """A packet of the client that its owner has to answer. Of a PUBLISH at QoS 2 the message waits here, too."""
 
-    __slots__ = ("addresses", "is_own", "payload", "retain", "step", "topic")
+    __slots__ = ("addresses", "is_own", "payload", "retain", "size", "step", "topic")
 
     def __init__(
         self,
@@ -36,6 +36,8 @@ class Unanswered:
         self.retain = retain
         #: It is not for the client itself, which is a bridge.
         self.is_own = is_own
+        #: Bytes of the message.
+        self.size: i64 = len(topic) + len(payload)
         #: What the owner answered.
         self.addresses: list[Address] | None = None
 
@@ -92,8 +94,11 @@ class FrontConnection:
         self._stale: set[int] = set()
         #: For the owner, at the end of the turn.
         self.steps: list[SessionStep] = []
+        #: PUBRELs among what is unanswered.
+        self._releasing: set[int] = set()
         #: Publishes in order, by QoS, and those of them that are safe: acknowledgements leave in order.
         self._order: dict[int, deque[int]] = {1: deque(), 2: deque()}
+        self._begun: dict[int, set[int]] = {1: set(), 2: set()}
         self._safe: dict[int, set[int]] = {1: set(), 2: set()}
 
     @property
@@ -152,16 +157,19 @@ class FrontConnection:
 
     def began(self, qos: int, packet: int) -> None:
         """A PUBLISH came."""
-        if packet not in self._order[qos]:
+        if packet not in self._begun[qos]:
+            self._begun[qos].add(packet)
             self._order[qos].append(packet)
 
     def is_safe(self, qos: int, packet: int) -> list[int]:
         """A PUBLISH is safe; returns the packet ids that may be acknowledged now."""
-        order, safe = self._order[qos], self._safe[qos]
-        safe.add(packet)
+        order, begun, safe = self._order[qos], self._begun[qos], self._safe[qos]
+        if packet in begun:  # else it came twice, and the first was safe
+            safe.add(packet)
         found = []
         while order and order[0] in safe:
             safe.discard(order[0])
+            begun.discard(order[0])
             found.append(order.popleft())
         return found
 
@@ -176,16 +184,27 @@ class FrontConnection:
         PUBREL, on the other side of a split.
         """
         self._fresh.add(packet)
+        self._releasing.discard(packet)
         self._stale.discard(packet)
         if is_again or not self._stale:
             return []
         stale, self._stale = self._stale, set()
         return sorted(stale)
 
-    def released(self, packet: int) -> None:
-        """PUBREL came."""
+    def released(self, packet: int) -> bool:
+        """PUBREL came; False: one of this message is unanswered, and its answer is that of both."""
         self._fresh.discard(packet)
         self._stale.discard(packet)
+        if packet in self._releasing:
+            return False
+        self._releasing.add(packet)
+        return True
+
+    def hold(self, step: SessionStep) -> None:
+        """An acknowledgement waits for the next owner, if it is of a message that the client was sent."""
+        table = self.table
+        if step.packet in table and len(self.held) < 2 * len(table):  # two of each at QoS 2
+            self.held.append(step)
 
     def is_attached(self, key: tuple[Lineage, int], is_here: bool) -> None:
         """Another owner serves it, and counts from the beginning; one that is here dies with the connection."""
@@ -234,19 +253,22 @@ class FrontConnection:
 
     def take_registered(self, packet: int, addresses: list[Address]) -> list[Unanswered]:
         """The owner knows a QoS 2 packet id; returns the messages whose turn it is, in the client's order."""
-        first = True
+        for each in self.unanswered:
+            if each.step.digest and each.step.packet == packet and each.addresses is None:
+                each.addresses = addresses
+                break
         ready: list[Unanswered] = []
         rest: list[Unanswered] = []
+        seen = 0
         for each in self.unanswered:
-            is_publish = each.step.digest != b""
-            if is_publish and each.step.packet == packet and each.addresses is None:
-                each.addresses = addresses
-            if is_publish and first and each.addresses is not None:
-                ready.append(each)
-            else:
-                first = first and not is_publish
+            if not each.step.digest:
                 rest.append(each)
-        self.unanswered = rest
+            elif each.addresses is None:
+                break
+            else:
+                ready.append(each)
+            seen += 1
+        self.unanswered[:seen] = rest
         return ready
 
     def answered(self, kind: int, packet: int) -> bool:
@@ -254,5 +276,7 @@ class FrontConnection:
         for each in self.unanswered:
             if each.step.kind == kind and each.step.packet == packet:
                 self.unanswered.remove(each)
+                if kind == PUBREL:
+                    self._releasing.discard(packet)
                 return True
         return False

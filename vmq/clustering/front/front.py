@@ -115,6 +115,8 @@ class SessionFront(LocalFront):
     def _take_out(self, number: int) -> FrontConnection | None:
         connection = self.connections.pop(number, None)
         if connection is not None:
+            for each in connection.unanswered:
+                self._origin.bytes -= each.size
             if self._clients.get(connection.client) == number:
                 del self._clients[connection.client]
             there = self._in_slot[connection.slot]
@@ -225,6 +227,7 @@ class SessionFront(LocalFront):
         kind = step.kind
         if kind == REGISTERED:
             for each in connection.take_registered(step.packet, list(step.addresses)):
+                self._origin.bytes -= each.size
                 self._publish(connection, each)
             return
         if kind == SEND and step.qos == 1:
@@ -294,7 +297,9 @@ class SessionFront(LocalFront):
         addresses += [(ROWS, (0, number), address) for address, number in rows or ()]
         digest = digest_of(topic, payload)
         step = SessionStep(PUBLISHED, packet, addresses, digest, is_again)
-        connection.unanswered.append(Unanswered(step, topic, payload, retain, is_own))
+        waiting = Unanswered(step, topic, payload, retain, is_own)
+        connection.unanswered.append(waiting)
+        self._origin.bytes += waiting.size
         connection.send(step)
         self._touched[number] = None
 
@@ -332,12 +337,12 @@ class SessionFront(LocalFront):
             return
         self._touched[number] = None
         if step.kind in (PUBREL, SUBSCRIBE, UNSUBSCRIBE):
-            if step.kind == PUBREL:
-                connection.released(step.packet)
+            if step.kind == PUBREL and not connection.released(step.packet):
+                return
             connection.unanswered.append(Unanswered(step))
             connection.send(step)
         elif connection.attached is None:
-            connection.held.append(step)
+            connection.hold(step)
         elif step.kind == PUBACK and connection.is_next_done(step.packet):
             if connection.had:
                 self._tell_origin(connection)

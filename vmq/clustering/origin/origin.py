@@ -50,7 +50,10 @@ class Origin:
         #: The slots of this node, which take what they are offered without a message.
         self.owners: dict[int, SlotOwner] = {}
         self.turns = Turns()
+        #: Of these messages, and of those of QoS 2 that no owner knows yet.
         self.bytes = 0
+        #: Connections whose clients are elsewhere, since the last turn.
+        self._dropped: set[int] = set()
         #: The last publication of this turn, if it may grow.
         self._open: OpenRun | None = None
 

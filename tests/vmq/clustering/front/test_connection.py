@@ -2,7 +2,8 @@
 
 from vmq.clustering.front.connection import FrontConnection, Unanswered
 from vmq.clustering.messages.fronts import MAX_DONE, SessionStep
-from vmq.clustering.slots.words import PUBLISHED, PUBREL, Address
+from vmq.clustering.slots.register import SentMessage
+from vmq.clustering.slots.words import PUBACK, PUBLISHED, PUBREL, Address
 
 HERE: list[Address] = [(1, (5, 1), "")]
 
@@ -43,6 +44,23 @@ def test_acknowledgements_leave_in_order_of_their_messages() -> None:
     assert there.is_safe(1, 4) == [4, 2]
     assert there.is_safe(2, 9) == [9]
     assert there.is_safe(1, 7) == [7]
+    # Word of one that came twice is no word of the next one with its packet id.
+    assert there.is_safe(1, 4) == []
+    there.began(1, 4)
+    assert there.is_safe(1, 2) == []
+
+
+def test_a_client_that_repeats_itself_takes_no_more_room_while_nobody_answers() -> None:
+    there = connection()
+    assert there.released(5)
+    assert not there.released(5)
+    there.came(5, is_again=False)  # another message
+    assert there.released(5)
+    there.table[1] = there.table[2] = SentMessage((5, 1), False, 1)
+    for _ in range(9):
+        for packet in (1, 2, 3):
+            there.hold(SessionStep(PUBACK, packet))
+    assert [each.packet for each in there.held] == [1, 2, 1, 2]
 
 
 def test_an_owner_that_does_not_serve_it_gets_nothing() -> None:

@@ -8,7 +8,7 @@ from vmq.clustering.messages.fronts import SessionStep
 from vmq.clustering.origin.outbox import Publication
 from vmq.clustering.slots.here import LocalNode
 from vmq.clustering.slots.reach import Reach
-from vmq.clustering.slots.words import PUBACK, SUBSCRIBE, incarnation_of
+from vmq.clustering.slots.words import PUBACK, PUBREL, SUBSCRIBE, incarnation_of
 
 NUMBER = 7
 #: Bytes in front of the key of a record: that it is one, its slot, and the number of the set.
@@ -172,3 +172,25 @@ def test_what_a_slot_of_its_own_does_not_take_yet_comes_before_what_follows() ->
     alone.tick()
     found = [step.payload for step in one_by_one([step for _, step in alone.node.effects.steps])]
     assert found == [b"1", b"2"]
+
+
+def test_publishers_wait_for_qos_2_messages_that_no_owner_knows_yet() -> None:
+    """Nor does a client that releases one over and over take any more room."""
+    there = Alone()
+    front, origin, targets = there.node.front, there.node.origin, there.node.routes.targets("t")
+    front.publish(NUMBER, 1, 2, b"t", b"x" * 100, False, targets)
+    assert origin.bytes == 101
+    there.node.finish()
+    there.write()
+    there.write()
+    assert origin.bytes == 0
+    connection = front.connections[NUMBER]
+    front.detach(connection)
+    for packet in (2, 3):
+        front.publish(NUMBER, packet, 2, b"t", b"x" * 100, False, targets)
+    for _ in range(5):
+        front.step(NUMBER, SessionStep(PUBREL, 1))
+    assert origin.bytes == 202
+    assert len(connection.unanswered) == 3
+    front.disconnect(NUMBER)
+    assert origin.bytes == 0
