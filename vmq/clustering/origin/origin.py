@@ -161,9 +161,14 @@ class Origin:
     def drop(self, connection: int) -> None:
         """The client is elsewhere: it has sent its QoS 1 messages again, and old ones would come after newer."""
         self._open = None
+        self._dropped.add(connection)
+
+    def _drop_all(self) -> None:
+        """Of all of a turn at once: many may have gone elsewhere while this node was cut off, and much may wait."""
+        dropped, self._dropped = self._dropped, set()
         for outbox in self._outboxes.values():
             for dot, (_, publication) in list(outbox.entries.items()):
-                if publication.qos == 1 and publication.connection == connection:
+                if publication.qos == 1 and publication.connection in dropped:
                     publication.then = _nothing
                     self.confirm(outbox.remove(dot))
 
@@ -182,6 +187,8 @@ class Origin:
         """Offers what there is."""
         reach = self._here.reach
         self._open = None
+        if self._dropped:
+            self._drop_all()
         touched, self._touched = self._touched, {}
         for slot in touched:
             outbox = self._outboxes[slot]

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from vmq.clustering.messages.fronts import Attached
 from vmq.clustering.slots.flow import Given
 from vmq.core.hook_sites import Pending
+from vmq.core.output import Output
 from vmq.durable import Confirmations
 from vmq.mqtt.message import Delivery
 from vmq.protocol.front_queue import FrontQueue
@@ -40,6 +41,8 @@ class SlotClient:
         self.client_id = client_id
         #: Steps from before its CONNACK; None: that is sent.
         self.early: list[Given] | None = early
+        #: What it is sent through, from its CONNACK on.
+        self.output: Output | None = None
         #: Tickets of its requests.
         self.last = 0
         self.subscribing: dict[int, Pending] = {}

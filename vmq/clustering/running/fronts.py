@@ -58,7 +58,9 @@ class SlotFronts:
         #: Clients whose session is about to be a connection's, and its number.
         self._adopting: dict[str, tuple[int, SlotArrival]] = {}
         self._refused: set[int] = set()
-        self._paused: list[Output] = []
+        self._paused: dict[Output, None] = {}
+        #: Those of clients by what they are sent through.
+        self._online: dict[Output, SlotClient] = {}
 
     def count(self) -> int:
         return len(self._clients)
@@ -229,12 +231,17 @@ class SlotFronts:
     def on_online(self, number: int) -> None:
         client = self._clients.get(number)
         if client is not None and client.early is not None:
+            client.output = client.queue.output
+            self._online[client.output] = client
             early, client.early = client.early, None
             for each in early:
                 self.step(number, each)
 
     def on_offline(self, number: int) -> None:
-        if self._clients.pop(number, None) is not None:
+        client = self._clients.pop(number, None)
+        if client is not None:
+            if client.output is not None:
+                del self._online[client.output]
             self._front.disconnect(number)
             self._soon()
 
@@ -259,7 +266,7 @@ class SlotFronts:
                         return
                 wait.expect()
             if self._machines.origin.is_full() and publisher not in self._paused:
-                self._paused.append(publisher)
+                self._paused[publisher] = None
                 publisher.pause()
         if queue is not None and queue.arriving and queue.number in self._clients:
             packet, queue.arriving = queue.arriving, 0
@@ -335,18 +342,17 @@ class SlotFronts:
 
     def wait_for_all(self, output: Output) -> None:
         """The answer to a message sent again waits for what the first one waits for."""
-        found = [each for each in self._clients.values() if each.queue.output is output]
-        if not found or not found[0].publishing:
+        client = self._online.get(output)
+        if client is None or not client.publishing:
             return
         wait = output.confirmations()
-        for waiting in found[0].publishing.values():
-            wait.expect()
-            waiting.append(wait)
+        wait.expect()
+        next(reversed(client.publishing.values())).append(wait)  # all before it are safe before
 
     def resume(self) -> None:
         """Publishers read on if there is room."""
         if self._paused and not self._machines.origin.is_half_full():
-            paused, self._paused = self._paused, []
+            paused, self._paused = self._paused, {}
             for each in paused:
                 each.resume()
 
