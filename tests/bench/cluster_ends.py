@@ -137,7 +137,6 @@ def one_round(cluster: Cluster, number: int, kind: signal.Signals) -> tuple[floa
 
 
 def main() -> None:
-    """Measures and prints a table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--kinds", nargs="+", choices=["TERM", "KILL"], default=["TERM", "KILL"])
     parser.add_argument("--rounds", type=int, default=5)

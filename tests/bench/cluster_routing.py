@@ -162,7 +162,6 @@ def pair(stack: ExitStack, options: argparse.Namespace) -> list[BrokerProcess]:
 
 
 def main() -> None:
-    """Measures and prints a table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--seconds", type=float, default=3.0, help="of each flow")
     parser.add_argument("--turns", type=int, default=5, help="in which a flow is measured")

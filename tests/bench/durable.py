@@ -82,8 +82,6 @@ class Watch:
 
 
 class Peer:
-    """One raw connection."""
-
     def __init__(self, address: tuple[str, int], client_id: str, clean: bool) -> None:
         self.socket = socket.create_connection(address, TIMEOUT)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -255,7 +253,6 @@ def show(durability: str, flow: str, measured: Measured) -> None:
 
 
 def measure(durability: str, options: argparse.Namespace) -> None:
-    """All flows at one durability."""
     env = {
         "VMQ_STORE__DURABILITY": durability,
         "VMQ_QUEUE__MAX_OFFLINE_MESSAGES": "-1",
@@ -286,7 +283,6 @@ def measure(durability: str, options: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """Measures and prints a table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--seconds", type=float, default=1.2, help="of each flow")
     parser.add_argument("--pairs", type=int, default=4)

@@ -55,7 +55,6 @@ class Wire:
             assert line.startswith(b"+"), line
 
     def work(self) -> None:
-        """Takes a batch, and acknowledges it."""
         head = self.lines(b"GETJOB COUNT %d FROM q\r\n" % BATCH, 1)[0]
         ids = [self.lines(b"", 7)[4] for _ in range(int(head[1:]))]
         assert len(ids) == BATCH

@@ -104,8 +104,6 @@ def has_all(folder: Path, stream: str) -> bool:
 
 
 class Publisher:
-    """Publishes to one topic."""
-
     def __init__(self, broker: BrokerProcess, topic: str) -> None:
         self.peer = Peer(broker.tcp, f"{topic}-{next(NUMBERS)}", clean=True)
         self._topic = f"{topic}/t"

@@ -450,7 +450,6 @@ def written(page: str, tables: Sequence[Table]) -> str:
 
 
 def main() -> None:
-    """Measures and prints, or writes."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--nodes", type=int, nargs="+", default=[3, 10, 30, 100])
     parser.add_argument("--keys", type=int, nargs="+", default=[0, 10_000])

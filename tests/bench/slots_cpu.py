@@ -224,7 +224,6 @@ class Sessions:
 
 
 def main() -> None:
-    """Measures and prints a table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--rate", type=float, default=2000.0)
     parser.add_argument("--seconds", type=float, default=2.0, help="of each flow in each round")

@@ -73,7 +73,6 @@ class Client:
         self.socket = sock
 
     def read(self, count: int) -> None:
-        """Read so many bytes."""
         while count > 0:
             count -= len(received(self.socket, min(count, 65_536)))
 
@@ -94,7 +93,6 @@ class Meter:
         self.spent = 0.0
 
     def read(self) -> float:
-        """CPU seconds so far, of all threads, in nanoseconds' grain."""
         threads = Path(f"/proc/{self.pid}/task").glob("*/schedstat")
         return sum(int(each.read_text().split()[0]) for each in threads) / 1e9
 
@@ -170,7 +168,6 @@ def thousand(port: int, context: Context, messages: int, meter: Meter) -> int:
 
 
 def go_round(senders: list[Client], receivers: list[Client], frames: list[bytes]) -> None:
-    """One message of each."""
     for sender, frame in zip(senders, frames, strict=True):
         sender.socket.sendall(frame)
     for receiver, frame in zip(receivers, frames, strict=True):

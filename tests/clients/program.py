@@ -91,7 +91,6 @@ class Program:
         self._process.wait()
 
     def close(self) -> None:
-        """End the program however it stands."""
         self.kill()
         self._thread.join(TIMEOUT)
         for pipe in (self._process.stdin, self._process.stdout, self._stderr):

@@ -124,7 +124,6 @@ class Node:
         os.kill(self.process.pid, number)
 
     def kill(self) -> None:
-        """SIGKILL; its data stay."""
         self.process.kill()
         self._forget()
 

@@ -99,7 +99,6 @@ class Device:
         self.client.on_subscribe = self._on_subscribe
 
     def open(self) -> None:
-        """Connects, and returns when it is."""
         self.client.connect(self._nodes[0].host, self._nodes[0].port or 1)
         self.client.loop_start()
         self.wait(lambda: bool(self.sessions), "connected")
@@ -138,7 +137,6 @@ class Device:
         self._is_paused = False
 
     def wait_connected(self) -> None:
-        """Returns when it has a connection."""
         self.wait(self.client.is_connected, "connected")
 
     def resume(self) -> None:
@@ -153,7 +151,6 @@ class Device:
         self.wait(lambda: mid in self._granted, f"subscribed to {topic_filter}")
 
     def close(self) -> None:
-        """Disconnects; the session stays."""
         self._is_closing = True
         self.client.disconnect()
         self.client.loop_stop()
@@ -309,8 +306,6 @@ class Subscriber(Device):
 
 
 class Reader(Device):
-    """Looks what a node has retained."""
-
     def __init__(self, node: Node) -> None:
         super().__init__("", [node], clean=True)
         self.found: dict[str, bytes] = {}
@@ -379,7 +374,6 @@ class Traffic:
         self._devices: list[Device] = []
 
     def open(self, publish: Iterable[str], subscribe: Iterable[str]) -> None:
-        """Publishers and subscribers, each with the nodes that it uses, the first one first."""
         for names in subscribe:
             self.subscribers.append(self.subscribe_at(names, "sub"))
         for names in publish:

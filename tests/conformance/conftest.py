@@ -31,7 +31,6 @@ def peers(broker: BrokerProcess, peers_at: Callable[[BrokerProcess], Peers]) -> 
 
 @pytest.fixture
 def topic(peers: Peers) -> str:
-    """A topic of the test's own."""
     return peers.topic("a")
 
 

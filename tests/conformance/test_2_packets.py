@@ -103,7 +103,6 @@ def unlimited(fresh_broker: BrokerFactory, peers_at: Callable[[BrokerProcess], P
 
 
 def take(wire: mqtt.Wire, count: int) -> list[mqtt.Packet]:
-    """The next PUBLISH packets."""
     return [wire.expect_publish() for _ in range(count)]
 
 

@@ -13,7 +13,6 @@ WILL, QOS_1, QOS_2, RETAIN, CLEAN = 0x04, 0x08, 0x10, 0x20, 0x02
 
 
 def end_by_cut(peers: Peers, part: str, will: Will) -> None:
-    """The connection ends without DISCONNECT."""
     peers.client(part, will=will).close()
 
 

@@ -11,7 +11,6 @@ from vmq.testing.process import BrokerProcess
 
 
 def old_connect(client_id: str, *, clean: bool = True, will: mqtt.Will | None = None) -> bytes:
-    """A CONNECT of MQTT 3.1."""
     return mqtt.connect_packet(client_id, clean=clean, will=will, protocol="MQIsdp", level=3)
 
 

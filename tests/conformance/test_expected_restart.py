@@ -36,7 +36,6 @@ class Restarts:
         resource.prlimit(self._broker.pid, resource.RLIMIT_FSIZE, limit)
 
     def allow_writing(self) -> None:
-        """There is room again."""
         resource.prlimit(self._broker.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
 
     def stop_and_start(self) -> Peers:

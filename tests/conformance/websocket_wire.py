@@ -126,7 +126,6 @@ class WebSocketStream:
         return frame
 
     def address(self) -> tuple[str, int]:
-        """The local host and port."""
         return self.tcp.address()
 
     def close(self) -> None:

@@ -93,7 +93,6 @@ class Campaign:
         return [self.keeper, *self.publishers, *self.subscribers]
 
     async def run(self) -> History:
-        """Play the campaign; return what happened."""
         tasks = [asyncio.create_task(peer.run()) for peer in self.peers]
         try:
             await self._play(tasks)

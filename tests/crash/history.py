@@ -94,5 +94,4 @@ class History:
         self.got[subscriber].add(delivery.message)
 
     def object(self, text: str) -> None:
-        """Note a breach of protocol."""
         self.objections.append(text)

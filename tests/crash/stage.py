@@ -66,7 +66,6 @@ class Stage:
             self.strike()
 
     def strike(self) -> None:
-        """Send the signal now."""
         self._target = None
         self.struck.set()
         assert self._broker is not None

@@ -26,7 +26,6 @@ class Bench:
         self.session.receive(connack)
 
     def receive(self, data: bytes) -> None:
-        """The broker says something."""
         [packet] = split_packets(bytearray(data))
         self.session.receive(packet)
 

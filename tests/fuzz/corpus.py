@@ -77,7 +77,6 @@ def chosen(seeds: dict[str, bytes], found: list[bytes]) -> dict[str, bytes]:
 
 
 def main(folders: list[str]) -> None:
-    """Writes the corpus anew."""
     prefer_sources()
     logging.getLogger("vmq").setLevel(logging.ERROR)
     present = [

@@ -31,8 +31,6 @@ ELSEWHERE = "evil.example"
 
 
 class _Files(BaseHTTPRequestHandler):
-    """Serves some files by name."""
-
     def __init__(self, files: Mapping[str, Path], *arguments: Any) -> None:
         self.files = files
         super().__init__(*arguments)

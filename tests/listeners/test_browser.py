@@ -41,7 +41,6 @@ def messages(topic: str, text: str) -> list[list[object]]:
 
 
 def publish_each(wire: Wire, topic: str, text: str) -> None:
-    """One message at each QoS."""
     for qos in range(3):
         wire.publish(f"{topic}/{qos}", text.encode(), qos=qos)
 

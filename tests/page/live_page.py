@@ -93,7 +93,6 @@ class LivePage:
         self.page.call("Input.insertText", text=text)
 
     def submit(self, selector: str, text: str) -> None:
-        """Enters a text, and presses Enter."""
         self.type(selector, text)
         self.press("Enter", text="\r")
 
@@ -124,7 +123,6 @@ class LivePage:
         )
 
     def resize(self, width: int, height: int, scale: float = 1) -> None:
-        """Gives the window a size."""
         self.page.call(
             "Emulation.setDeviceMetricsOverride",
             width=width,

@@ -76,7 +76,7 @@ def test_the_page_has_the_defaults_in_a_configuration(
         pytest.skip("the pages are not part of what is installed")
     [sample] = re.findall(r"```toml\n(.*?)```", page.read_text(), flags=re.DOTALL)
     shown: dict[str, Any] = tomllib.loads(sample)["plugins"][name]
-    assert msgspec.convert(shown, kind)
+    assert msgspec.to_builtins(msgspec.convert(shown, kind))
     defaults = msgspec.to_builtins(kind())
     if name in NAMED:
         shown = {key: value for key, value in shown.items() if not isinstance(value, dict)}

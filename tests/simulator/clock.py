@@ -33,7 +33,6 @@ class Clock:
         what(*arguments)
 
     def run(self, seconds: float) -> None:
-        """Lets time pass."""
         end = self.now + seconds
         while self._events and self._events[0][0] <= end:
             self.step()

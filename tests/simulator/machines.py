@@ -138,7 +138,6 @@ class Sim(Clock):
             node.storage.lose(self.random.randint(0, node.storage.unsynced))
 
     def stop(self, name: str) -> None:
-        """A node is stopped in order."""
         node = self.nodes[name]
         self._carry_out(node, self[name].stop(self.now))
         node.machine = None
@@ -223,5 +222,4 @@ class Sim(Clock):
         self.network.split(*sides)
 
     def heal(self) -> None:
-        """Everything passes, and arrives."""
         self.network.heal()

@@ -43,7 +43,6 @@ class Network:
                     self.cuts |= {(a, b) for a in one for b in other}
 
     def heal(self) -> None:
-        """Everything passes, and arrives."""
         self.cuts.clear()
         self.loss = 0.0
         self.duplicate = 0.0

@@ -43,8 +43,6 @@ def address_of(name: str) -> str:
 
 
 class SimLink(Link):
-    """A link over the simulated network."""
-
     def __init__(
         self,
         world: World,

@@ -111,7 +111,6 @@ class World:
         return [each for each in self.nodes.values() if each.broker is not None]
 
     def alive(self) -> list[str]:
-        """The nodes that let clients in."""
         return [name for name, node in self.nodes.items() if node.is_open]
 
     def kill(self, *names: str) -> None:

@@ -97,7 +97,6 @@ class DriverProcess:
         return True
 
     def is_running(self) -> bool:
-        """Whether the process still lives."""
         return self.process.poll() is None
 
     def workers(self) -> list[psutil.Process]:

@@ -128,8 +128,6 @@ def outrun(broker: BrokerProcess, offset: int) -> None:
 
 
 class Bridge:
-    """A Spark session and a broker."""
-
     def __init__(self, spark: SparkSession, broker: BrokerProcess) -> None:
         self.spark = spark
         self.broker = broker

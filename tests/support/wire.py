@@ -248,7 +248,6 @@ class SocketStream:
         self.socket = sock
 
     def sendall(self, data: bytes) -> None:
-        """Send all the bytes."""
         self.socket.settimeout(TIMEOUT)
         self.socket.sendall(data)
 

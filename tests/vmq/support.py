@@ -544,7 +544,6 @@ def keep_retained(house: House, count: int, qos: int = 0) -> None:
 
 
 def watcher(house: House, topic_filter: str = "#") -> Client:
-    """A client that sees everything."""
     client = house.client("watcher")
     client.subscribe((topic_filter, 2))
     return client

@@ -83,7 +83,6 @@ def is_ordered(folder: Path) -> bool:
 
 
 def cost(meter: Meter, rows: DataFrame) -> float:
-    """Core-seconds of a query."""
     before = meter.core_seconds()
     rows.write.format("noop").mode("overwrite").save()
     return meter.core_seconds() - before

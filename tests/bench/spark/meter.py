@@ -37,7 +37,6 @@ class Meter:
             self.core_seconds()
 
     def core_seconds(self) -> float:
-        """What was spent until now."""
         with self.lock:
             for process in self.me.children(recursive=True):
                 try:

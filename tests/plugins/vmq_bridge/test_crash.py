@@ -47,7 +47,6 @@ def client(port: int, name: str | None = None) -> aiomqtt.Client:
 
 
 async def keep_subscribed(port: int, name: str, topic_filter: str) -> None:
-    """Makes a durable session."""
     async with client(port, name) as subscriber:
         await subscriber.subscribe(topic_filter, qos=2)
 

@@ -46,7 +46,6 @@ class Graphite:
             self._server = None
 
     def cut(self) -> None:
-        """End all connections."""
         for writer in self._writers:
             writer.transport.abort()
         self._writers.clear()

@@ -21,8 +21,6 @@ def one_by_one(given: list[Given]) -> list[SessionStep]:
 
 @dataclass
 class Outgoing:
-    """A message that the client publishes."""
-
     text: str
     is_released: bool
     since: int

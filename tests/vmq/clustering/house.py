@@ -38,8 +38,6 @@ def durable(folder: Path, name: str, join: list[str], **options: Any) -> Config:
 
 
 class House:
-    """Some brokers by name."""
-
     def __init__(self, folder: Path, **options: Any) -> None:
         self.folder = folder
         self.options = options

@@ -58,12 +58,10 @@ class Door:
             self.all_in.set()
 
     def knock(self, count: int) -> None:
-        """So many connect."""
         for _ in range(count):
             self.stack.enter_context(socket.create_connection(self.sock.getsockname()))
 
     async def wait_all(self, count: int) -> None:
-        """Until so many are in."""
         self.wanted = count
         async with asyncio.timeout(TIMEOUT):
             if len(self.arrived) < count:

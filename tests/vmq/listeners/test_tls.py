@@ -119,7 +119,6 @@ class Pair:
             return
 
     def sent(self, data: bytes) -> bytes:
-        """The ciphertext of the client's data."""
         self.client.write(data)
         return self.outgoing.read()
 

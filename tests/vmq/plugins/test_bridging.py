@@ -51,7 +51,6 @@ def start(tmp_path: Path, cluster: ClusterOptions) -> Start:
 
 
 def has_session(broker: brokers.Broker) -> bool:
-    """Whether the bridge has one."""
     if broker.clustering is None:
         return OURS.client_id in broker.registry("").subscribers
     slots = clustering(broker).slots

@@ -66,7 +66,6 @@ def test_of_an_unknown_client_no_more_is_kept_than_a_connect_may_have(house: Hou
 
 
 def patient(house: House) -> None:
-    """From now on the test commits."""
     house.patient = True
 
 

@@ -116,7 +116,6 @@ class Paho:
         self._client.publish(topic, payload, qos, retain).wait_for_publish(TIMEOUT)
 
     def received(self, count: int) -> list[str]:
-        """The payloads of the next messages."""
         return [self.messages.get(timeout=TIMEOUT).payload.decode() for _ in range(count)]
 
     def close(self) -> None:

@@ -78,7 +78,6 @@ OUT = options(filters=["out/#"])
 
 
 def staged(folder: Path) -> list[Path]:
-    """What members have still to publish."""
     return list(folder.glob("*/sinks/members.*"))
 
 

@@ -9,7 +9,7 @@ from vmq_hooks.types import Message, SubscriberId
 
 from tests.support.until import until
 from tests.support.wire import Will, puback_packet, publish_packet, subscribe_packet
-from tests.vmq.jobs.mqtt.test_publishing import any_packet, bodies, connected
+from tests.vmq.jobs.mqtt.test_publishing import bodies, connected
 from tests.vmq.jobs.serving import config_of, machine
 from tests.vmq.sockets import Peer, peer_of
 from vmq.admin.jobs.queues import peek
@@ -44,7 +44,7 @@ async def test_a_message_comes_when_it_is_due_as_it_was_published(
         assert (await peer.packet()).packet_id == 7
     await until(lambda: machine(broker).jobs)
     due_now(broker)
-    found = await any_packet(peer)
+    found = await peer.packet()
     assert (found.topic, found.qos, found.body[-1:]) == ("a/b", qos, b"x")
     await until(lambda: not machine(broker).jobs)
     assert broker.registry().retained.get("a/b") is not None
@@ -64,7 +64,7 @@ async def test_a_delayed_message_outlives_the_broker(tmp_path: Path) -> None:
         await peer.expect(b"\x50\x02\x00\x07")
         assert len(machine(broker).jobs) == 1
         due_now(broker)
-        found = await any_packet(peer)
+        found = await peer.packet()
         assert (found.topic, found.qos) == ("a", 1)
         peer.send(puback_packet(found.packet_id))
         await until(lambda: not machine(broker).jobs)
@@ -80,7 +80,7 @@ async def test_a_delayed_job_and_a_delayed_will(broker: Broker) -> None:
         await connected(peer)
         await subscribed(peer, "a", 0)
         due_now(broker)
-        assert (await any_packet(peer)).body.endswith(b"gone")
+        assert (await peer.packet()).body.endswith(b"gone")
     await until(lambda: bodies(broker, b"mail") == [b"x"])
     (job,) = machine(broker).jobs.values()
     assert job.priority == 4
@@ -95,7 +95,7 @@ async def test_what_can_never_be_published_is_a_dead_letter(
     await connected(peer)
     await subscribed(peer, "$jobs/$delayed/error/c", 0)
     peer.send(publish_packet(topic, b"x", qos=1, packet_id=7))
-    found = [await any_packet(peer), await any_packet(peer)]
+    found = [await peer.packet(), await peer.packet()]
     assert sorted(each.type for each in found) == [3, 4]
     assert bodies(broker, b"$delayed!dead") == [b"x"]
 

@@ -97,7 +97,6 @@ async def job_nodes(
     jobs: Mapping[str, JobOptions] | None = None,
     hosts: Mapping[str, str] | None = None,
 ) -> AsyncIterator[list[JobNode]]:
-    """Nodes that know each other."""
     async with AsyncExitStack() as stack:
         found: list[JobNode] = []
         for name in names:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tests.support.until import until
 from tests.support.wire import PUBLISH, SUBACK, subscribe_packet
-from tests.vmq.jobs.mqtt.test_publishing import TCP, any_packet, connected, job
+from tests.vmq.jobs.mqtt.test_publishing import TCP, connected, job
 from tests.vmq.jobs.sharing.nodes import JobNode, job_nodes
 from tests.vmq.sockets import peer_of
 
@@ -74,7 +74,7 @@ async def test_a_worker_acknowledges_at_the_node_to_which_its_session_goes(tmp_p
             await connected(peer, clean=False)
             peer.send(subscribe_packet(1, ("$jobs/mail/manual/+", 1)))
             # The job may come before the owner of the session has said that it is subscribed.
-            found = {each.type: each for each in [await any_packet(peer), await any_packet(peer)]}
+            found = {each.type: each for each in [await peer.packet(), await peer.packet()]}
             assert found[SUBACK].body == b"\x00\x01\x01"
             assert job_id in found[PUBLISH].body
         async with peer_of(b.broker, TCP) as peer:

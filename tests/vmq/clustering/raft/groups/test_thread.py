@@ -139,7 +139,6 @@ class Nodes:
         self.threads[node_of(peer)].receive(sender, raw)
 
     def leader(self) -> str:
-        """Who leads, as most know."""
         groups = [each.opened["g"].group for each in self.threads.values() if "g" in each.opened]
         known = Counter(node_of(group.replica.leader) for group in groups if group is not None)
         name, count = known.most_common(1)[0] if known else ("", 0)
