@@ -24,8 +24,6 @@ class HandedListener:
         self.endpoint = endpoint
         self.is_open = True
         self._mqtt = mqtt
-        #: How many were taken so far.
-        self.taken = 0
 
     @property
     def url(self) -> str:
@@ -39,7 +37,6 @@ class HandedListener:
 
     def take(self, sock: "AcceptedSocket", begun: bytes) -> None:
         """A connection, with what was read of it so far."""
-        self.taken += 1
         self._mqtt.adopt_begun(sock, begun)
 
     def configure(self, config: "Config") -> None:

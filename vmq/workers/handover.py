@@ -8,6 +8,7 @@ that the two alone have: no byte of such a client passes through the supervisor 
 import asyncio
 import os
 import socket
+from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
@@ -64,6 +65,8 @@ class Receiver:
         sock.setblocking(False)
         self._sock = sock
         self._take = take
+        #: How many came so far, by listener; also those whose descriptor was lost on the way, for want of files here.
+        self.taken: Counter[str] = Counter()
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(sock.fileno(), self._ready)
 
@@ -84,10 +87,8 @@ class Receiver:
             if not data:
                 self.close()  # the supervisor is gone
                 return
-            if files:
-                self._handle(data, files[0])
-
-    def _handle(self, data: bytes, file: int) -> None:
-        os.set_inheritable(file, False)  # `recv_fds` passes no flags on that would say so
-        handed = _decoder.decode(data)
-        self._take(handed, AcceptedSocket(handed.family, 0, file))
+            handed = _decoder.decode(data)
+            self.taken[handed.listener] += 1
+            for file in files:
+                os.set_inheritable(file, False)  # `recv_fds` passes no flags on that would say so
+                self._take(handed, AcceptedSocket(handed.family, 0, file))

@@ -78,8 +78,9 @@ class WorkerPart:
             figures.stop()
 
     def _doors(self) -> dict[str, DoorCount]:
+        taken = {} if self._receiver is None else self._receiver.taken
         return {
-            name: DoorCount(each.taken, each.connections)
+            name: DoorCount(taken.get(name, 0), each.connections)
             for name, each in self._broker.listeners.items()
             if isinstance(each, HandedListener)
         }

@@ -14,6 +14,7 @@ from typing import Final
 
 from vmq.http.dashboard.reading import Reading
 from vmq.runtime.backoff import Backoff
+from vmq.workers.asking import PATIENCE
 from vmq.workers.control import (
     Alive,
     BeginWorker,
@@ -261,14 +262,18 @@ class Worker:
     async def follow(self, settings: WorkerSettings, *, is_read: bool = False) -> str:
         """Has it take over a configuration, `is_read`: with the files that it names; returns why it did not, if so.
 
-        Who starts later, starts with it.
+        Who starts later, starts with it. One that hangs holds nobody up for long.
         """
         if self._channel is None:
             return ""
         answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._answers.append(answer)
         self._channel.send(Follow(settings, is_read))
-        return await answer
+        try:
+            async with asyncio.timeout(PATIENCE):
+                return await answer
+        except TimeoutError:  # it keeps its place among the answers
+            return f"worker {self.number} has not answered for {PATIENCE:g} s"
 
     def watch(self, *, is_watched: bool) -> None:
         """Tells it whether anybody looks at its figures."""

@@ -2,6 +2,7 @@ import asyncio
 import os
 import socket
 
+import msgspec
 import pytest
 
 from tests.support.until import until
@@ -28,6 +29,16 @@ async def test_a_connection_arrives_with_what_was_read_of_it() -> None:
             assert sock.recv(9) == b"more"
         receiver.close()
         assert not hand_over(ours, handed, here.fileno()), "nobody is there any more"
+
+
+async def test_one_whose_descriptor_is_lost_counts_as_taken() -> None:
+    """As when the worker has as many files as it may have: else the supervisor would count it as open for ever."""
+    ours, theirs = pair()
+    receiver = Receiver(theirs, lambda _handed, _sock: pytest.fail("there is no connection"))
+    with ours:
+        ours.send(msgspec.msgpack.encode(Handed("web", socket.AF_UNIX, b"GET /mqtt ")))
+        await until(lambda: receiver.taken["web"] == 1)
+        receiver.close()
 
 
 async def test_what_is_too_much_is_not_taken() -> None:

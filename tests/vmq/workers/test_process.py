@@ -8,9 +8,10 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from vmq.config.options import Config
+from vmq.config.options import Config, QueueOptions
 from vmq.config.overrides import LiveConfig
 from vmq.runtime.share import Share
+from vmq.workers import process
 from vmq.workers.control import BeginWorker, WorkerSettings
 from vmq.workers.process import Worker, WorkerState
 
@@ -139,6 +140,22 @@ async def test_one_that_ends_instead_of_answering_holds_up_nobody(make: Make) ->
     await asyncio.sleep(0)
     worker.signal(signal.SIGKILL)
     assert await asyncio.wait_for(answer, TIMEOUT) == ""
+
+
+async def test_one_that_hangs_holds_up_a_change_for_a_while_only(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = make(LIVES)
+    await asyncio.wait_for(worker.begun.wait(), TIMEOUT)
+    with monkeypatch.context() as patched:
+        patched.setattr(process, "PATIENCE", 0.0)
+        assert await asyncio.wait_for(worker.follow(SETTINGS), TIMEOUT) == (
+            "worker 2 has not answered for 0 s"
+        )
+    later = WorkerSettings.of(LiveConfig.of(Config(queue=QueueOptions(drop="oldest"))))
+    assert (
+        await asyncio.wait_for(worker.follow(later), TIMEOUT) == "oldest"
+    )  # and not the one before
 
 
 @pytest.mark.parametrize("program", [LIVES, HANGS])
