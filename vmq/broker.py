@@ -7,7 +7,6 @@ import socket
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from vmq_hooks import Plugin
@@ -121,6 +120,7 @@ class Broker(Configured):
         #: This broker as a node of a cluster, if it is one and runs.
         self.clustering: Clustering | None = None
         self._background: set[asyncio.Task[None]] = set()
+        self._stopping: asyncio.Task[None] | None = None
         self._clients = LocalClients(self.registry, "embedded")
         self._clients_of_plugins = LocalClients(self.registry, "plugin")
 
@@ -140,12 +140,7 @@ class Broker(Configured):
         await self.start()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         await self.stop()
 
     # Start and stop
@@ -191,7 +186,15 @@ class Broker(Configured):
         self.parts.begin_upkeep(self._sharers, self.listeners.of_mqtt, self.jobs.make_room)
 
     async def stop(self) -> None:
-        """Closes listeners and connections (wills are published) and saves all durable state."""
+        """Closes listeners and connections (wills are published) and saves all durable state.
+
+        It goes on though who waits for it is cancelled; who calls again meanwhile waits for the same end.
+        """
+        if self._stopping is None or self._stopping.done():
+            self._stopping = asyncio.get_running_loop().create_task(self._stop())
+        await asyncio.shield(self._stopping)
+
+    async def _stop(self) -> None:
         if self._admin is not None:
             await self._admin.stop()
             self._admin = None
@@ -244,6 +247,11 @@ class Broker(Configured):
             log.error("stopped with unsaved state: the store cannot write")
         committer.close()
 
+    def _spawn(self, work: Any) -> "asyncio.Task[Any]":
+        self._background.add(task := asyncio.get_running_loop().create_task(work))
+        task.add_done_callback(self._background.discard)
+        return task
+
     def _forget_data(self) -> None:
         if self._temporary is not None:
             shutil.rmtree(self._temporary, ignore_errors=True)
@@ -261,9 +269,8 @@ class Broker(Configured):
             self._clients_of_plugins,
             1 if self.share is None else self.share.number,
         )
-        counted = self.listeners.connections
         self._parts = parts = Parts(
-            config, self.registries, host, self._prepared, counted, self._spawn
+            config, self.registries, host, self._prepared, self.listeners.connections, self._spawn
         )
         self._prepared = None  # a second start loads what is there by then
         parts.metrics.others = lambda: families_of(self)
@@ -433,13 +440,6 @@ class Broker(Configured):
     def tracer(self) -> Tracer:
         """Watches single clients."""
         return self.parts.tracer
-
-    # Background work
-
-    def _spawn(self, work: Any) -> "asyncio.Task[Any]":
-        self._background.add(task := asyncio.get_running_loop().create_task(work))
-        task.add_done_callback(self._background.discard)
-        return task
 
     # Figures
 

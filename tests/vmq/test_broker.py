@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from tests.support import wire as mqtt
+from tests.support.until import until
 from tests.vmq.sockets import TIMEOUT, config_in, peer_of, session_of, take
 from vmq.admin.paths import socket_of
 from vmq.broker import Broker, StartError
@@ -172,6 +173,19 @@ async def test_stopping_ends_connections_publishes_wills_and_keeps_what_is_durab
 async def test_stopping_twice_does_nothing_more(embedded: Broker) -> None:
     await embedded.stop()
     await embedded.stop()
+
+
+async def test_a_stop_goes_on_though_who_waits_for_it_is_cancelled(tmp_path: Path) -> None:
+    broker = Broker(config_in(tmp_path))
+    await broker.start()
+    stopping = asyncio.create_task(broker.stop())
+    await asyncio.sleep(0)
+    stopping.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await stopping
+    await until(lambda: not broker.is_started)
+    async with Broker(config_in(tmp_path)) as next_one:
+        await asyncio.gather(next_one.stop(), next_one.stop())
 
 
 async def test_stopping_with_a_client_that_never_reads(embedded: Broker) -> None:
