@@ -40,10 +40,9 @@ class Traces:
         response.content_type = "text/plain"
         response.charset = "utf-8"
         try:
-            # A blank line from each: it follows, from now on.
-            await self._begun(followers, lines)
+            early = await self._begun(followers, lines)
             await response.prepare(request)
-            await response.write(b"\n")
+            await response.write(b"\n" + b"".join(early))
             while True:
                 await response.write(await lines.get())
         except (ConnectionError, asyncio.CancelledError):
@@ -55,8 +54,11 @@ class Traces:
 
     async def _begun(
         self, followers: "list[asyncio.Task[None]]", lines: "asyncio.Queue[bytes]"
-    ) -> None:
-        for _ in [each for each in self._supervisor.serving if each.is_running]:
+    ) -> list[bytes]:
+        """Returns when each has sent its blank line, and follows from then on: what some have told before that."""
+        early: list[bytes] = []
+        missing = sum(each.is_running for each in self._supervisor.serving)
+        while missing:
             first = asyncio.create_task(lines.get())
             done, _ = await asyncio.wait([first, *followers], return_when=asyncio.FIRST_COMPLETED)
             for follower in followers:
@@ -64,6 +66,11 @@ class Traces:
                     first.cancel()
                     error = follower.exception()
                     raise error if error is not None else RefusedError("a trace ended")
+            if (line := await first) == b"\n":
+                missing -= 1
+            else:
+                early.append(line)
+        return early
 
     async def _follow(
         self, number: int, parameters: dict[str, str], lines: "asyncio.Queue[bytes]"
