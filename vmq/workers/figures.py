@@ -16,9 +16,13 @@ from vmq.http.report import BrokerReport, FamilyReport, ListenerReport
 #: Figures that all workers have alike, or of which only the worst counts.
 GREATEST: Final = frozenset(
     {
+        "cluster_node_up",
         "cluster_nodes",
         "cluster_nodes_up",
+        "cluster_round_trip_seconds",
         "event_loop_lag_recent_seconds",
+        "job_nodes",
+        "job_queue_oldest_seconds",
         "process_max_fds",
         "retain_memory",
         "retain_messages",

@@ -1,3 +1,4 @@
+import pytest
 from prometheus_client import generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
@@ -63,6 +64,18 @@ def test_people_see_sums_and_the_greatest_where_a_sum_means_nothing() -> None:
         "connack": 9,
         "retain_messages": 7,
     }
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["cluster_node_up", "cluster_round_trip_seconds", "job_nodes", "job_queue_oldest_seconds"],
+)
+def test_neither_ages_nor_nodes_are_added_up(name: str) -> None:
+    found = {
+        worker: [FamilyReport(name, "gauge", "", (Sample((), value),))]
+        for worker, value in (("1", 2.0), ("2", 3.0))
+    }
+    assert [row.value for row in rows_of(found)] == [3.0]
 
 
 def test_the_status_of_all_has_the_form_of_one() -> None:
