@@ -6,14 +6,14 @@ leaves when its part is looked at next.
 """
 
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from mypy_extensions import i64
 
 #: Names of a part; twice as many become two.
 _PART: Final = 256
-#: Parts that are looked through for names that are gone, when another part begins.
+#: Parts that are looked through for names that are gone, if most are, when another part begins.
 _TIDIED: Final = 2
 _LEAST: Final = -(1 << 63)
 
@@ -22,10 +22,12 @@ class NameOrder:
     """Names in the order of their numbers.
 
     Args:
-        number_of: the number of what has a name; None: it is gone.
+        there: what there is, by its name.
+        number_of: the number of what has a name.
     """
 
-    def __init__(self, number_of: Callable[[bytes], int | None]) -> None:
+    def __init__(self, there: Mapping[bytes, object], number_of: Callable[[bytes], int]) -> None:
+        self.there = there
         self.number_of = number_of
         #: Each part, and from which number on it has what there is; of those that are gone, some.
         self.firsts: list[int] = [_LEAST]
@@ -33,15 +35,22 @@ class NameOrder:
         #: Names of all parts, and the part that is looked through next.
         self.size: i64 = 0
         self._next: i64 = 0
+        self._highest = _LEAST
 
     def add(self, name: bytes, number: int) -> None:
         """There is something new; mostly with the highest number."""
-        at: i64 = len(self.firsts) - 1
-        if number < self.firsts[at]:
-            at = bisect_right(self.firsts, number) - 1
+        self.size += 1
+        if number > self._highest:
+            self._highest = number
+            part = self.parts[-1]
+            if len(part) < 2 * _PART:
+                part.append(name)
+            else:
+                self._begin(len(self.parts), number, [name])
+            return
+        at: i64 = bisect_right(self.firsts, number) - 1
         part = self.parts[at]
         part.append(name)
-        self.size += 1
         if len(part) % (2 * _PART) == 0:
             self._halve(at)
 
@@ -59,24 +68,26 @@ class NameOrder:
                 at += 1
         return found
 
-    def tidy(self, count: int) -> bool:
-        """Forgets some of the names that are gone, if those are more than half; `count`: of those that are there.
-
-        Returns whether there are more.
-        """
-        if self.size <= 2 * count + 2 * _PART:
-            return False
-        self._tidy(20 * _TIDIED)
-        return self.size > 2 * count + 2 * _PART
+    def tidy(self, most: int = 40) -> bool:
+        """Forgets names that are gone, if those are more than half, in some parts; whether there are more."""
+        for _ in range(most):
+            if self.size <= 2 * len(self.there) + 2 * _PART:
+                return False
+            if self._next >= len(self.parts):
+                self._next = 0
+            self._look_at(self._next)
+            if not self._drop(self._next):
+                self._next += 1
+        return True
 
     def _look_at(self, at: i64) -> list[tuple[int, bytes]]:
         """What a part has, in its order; the others' names leave it."""
         first = self.firsts[at]
         end = self.firsts[at + 1] if at + 1 < len(self.firsts) else 1 << 63
         found: list[tuple[int, bytes]] = []
-        for name in dict.fromkeys(self.parts[at]):
+        for name in dict.fromkeys([name for name in self.parts[at] if name in self.there]):
             number = self.number_of(name)
-            if number is not None and first <= number < end:
+            if first <= number < end:
                 found.append((number, name))
         found.sort()
         self.size -= len(self.parts[at]) - len(found)
@@ -93,20 +104,13 @@ class NameOrder:
     def _halve(self, at: i64) -> None:
         """A part has too many names: unless most are gone, or have the same number, another begins behind it."""
         found = self._look_at(at)
-        if len(found) > _PART:
-            is_last = at == len(self.parts) - 1
-            middle = found[-1 if is_last else _PART][0]  # what comes next mostly goes to the end
-            if middle > found[0][0]:
-                self.parts[at] = [name for number, name in found if number < middle]
-                self.parts.insert(at + 1, [name for number, name in found if number >= middle])
-                self.firsts.insert(at + 1, middle)
-                self._tidy(_TIDIED)
+        if len(found) > _PART and found[_PART][0] > found[0][0]:
+            middle = found[_PART][0]
+            self.parts[at] = [name for number, name in found if number < middle]
+            self._begin(at + 1, middle, [name for number, name in found if number >= middle])
 
-    def _tidy(self, most: int) -> None:
-        """Looks through some parts, in turn."""
-        for _ in range(most):
-            if self._next >= len(self.parts):
-                self._next = 0
-            self._look_at(self._next)
-            if not self._drop(self._next):
-                self._next += 1
+    def _begin(self, at: i64, first: int, names: list[bytes]) -> None:
+        """Another part."""
+        self.parts.insert(at, names)
+        self.firsts.insert(at, first)
+        self.tidy(_TIDIED)

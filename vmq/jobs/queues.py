@@ -70,13 +70,13 @@ class JobQueues:
         self.rules_of = rules_of
         #: The jobs that are in memory, and the order in which they were added.
         self.jobs: dict[bytes, Job] = {}
-        self.job_order = NameOrder(self._created)
+        self.job_order = NameOrder(self.jobs, self._created)
         self.timers = JobTimers()
         #: Keys that keep others out, of jobs that are in memory, or are gone.
         self.keys: dict[tuple[bytes, bytes], JobKey] = {}
         #: The queues, and the order in which they were made.
         self.queues: dict[bytes, JobQueue] = {}
-        self.queue_order = NameOrder(self._number)
+        self.queue_order = NameOrder(self.queues, self._number)
         #: Those that are to be looked at, whether they are idle.
         self.unswept: list[JobQueue] = []
         self.queue_number: int = 0
@@ -129,18 +129,16 @@ class JobQueues:
         """Jobs that are in memory, in the order of adding, those added later than this."""
         return [self.jobs[job_id] for job_id in self.job_order.after(created, limit)]
 
-    def _created(self, job_id: bytes) -> int | None:
-        job = self.jobs.get(job_id)
-        return None if job is None else int(job.created)
+    def _created(self, job_id: bytes) -> int:
+        return int(self.jobs[job_id].created)
 
-    def _number(self, name: bytes) -> int | None:
-        queue = self.queues.get(name)
-        return None if queue is None else queue.number
+    def _number(self, name: bytes) -> int:
+        return self.queues[name].number
 
     def tidy(self) -> bool:
         """Has the orders forget some of what is gone; whether more is left."""
-        has_more = self.job_order.tidy(len(self.jobs))
-        return self.queue_order.tidy(len(self.queues)) or has_more
+        has_more = self.job_order.tidy()
+        return self.queue_order.tidy() or has_more
 
     def drop_idle(self, now: float, idle: float = QUEUE_IDLE, most: int = MOST_SWEPT) -> bool:
         """Forgets queues that nobody used for so many seconds, looking at some; whether others are left."""

@@ -19,7 +19,7 @@ class Looks:
         self.number_of = order.number_of
         order.number_of = self
 
-    def __call__(self, name: bytes) -> int | None:
+    def __call__(self, name: bytes) -> int:
         self.count += 1
         return self.number_of(name)
 
@@ -77,7 +77,7 @@ def test_a_walk_sees_once_what_is_there_from_its_beginning_to_its_end(
     steps: list[tuple[str, int]],
 ) -> None:
     there: dict[bytes, int] = {}
-    order = NameOrder(there.get)
+    order = NameOrder(there, there.__getitem__)
     used: set[int] = set()
     highest = 0
 
@@ -110,7 +110,7 @@ def test_a_walk_sees_once_what_is_there_from_its_beginning_to_its_end(
             for name in [each for each, number in there.items() if which < number < 2 * which]:
                 del there[name]
                 stays.discard(name)
-            order.tidy(len(there))
+            order.tidy()
     while some := order.after(at, 700):
         seen += some
         at = there[some[-1]]
@@ -120,10 +120,10 @@ def test_a_walk_sees_once_what_is_there_from_its_beginning_to_its_end(
 
 def test_what_is_gone_is_forgotten_also_if_nothing_is_added() -> None:
     there = {b"%d" % number: number for number in range(100_000)}
-    order = NameOrder(there.get)
+    order = NameOrder(there, there.__getitem__)
     for name, number in there.items():
         order.add(name, number)
     there.clear()
-    while order.tidy(0):
+    while order.tidy():
         pass
     assert order.size <= 512
