@@ -19,6 +19,7 @@ from vmq.store.damage import Damage, LostKeys
 from vmq.store.entries import INLINE_PAYLOAD, decode_message, encode_message
 from vmq.store.opening import ended_sessions, open_store, stored_retained, stored_sessions
 from vmq.store.store import Store
+from vmq.store.tools import check
 
 SESSION = (1).to_bytes(8, "big")
 OTHER = (2).to_bytes(8, "big")
@@ -339,3 +340,12 @@ def test_what_joins_a_record_counts_as_a_write(store: Store) -> None:
     writes, gathered = store.writes, store.gathered
     store.extend(5000)
     assert (store.writes, store.gathered) == (writes + 1, gathered + 5)
+
+
+def test_by_how_much_the_clock_was_set_is_kept_and_is_no_flaw(store: Store, tmp_path: Path) -> None:
+    store.put_clock_set(-7_200_000)
+    commit(store)
+    store = reopen(store, tmp_path)
+    assert store.clock_set == -7_200_000
+    store.db.close()
+    assert check(tmp_path / "store").problems == []
