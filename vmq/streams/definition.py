@@ -15,6 +15,7 @@ from vmq_hooks.files import replace_file
 from vmq.config.columns import changed_types
 from vmq.config.streams import StreamOptions, from_plain
 from vmq.streams.groups.records import made_at
+from vmq.streams.log.checkpoint import sync_folder
 from vmq.streams.log.errors import StreamError
 
 #: Who wants the stream: the configuration, `vmq stream create`, or a plugin.
@@ -127,12 +128,17 @@ def write_definition(
     """Keeps what a stream is, in one step. Without `stream_id` it keeps its id, or gets one if it is new."""
     if stream_id is None:
         stream_id = id_of(folder) if (folder / DEFINITION).exists() else new_id()
-    folder.mkdir(exist_ok=True)
+    # No start finds a folder without its definition: it is no stream, and nobody could tell what it was.
+    home = folder if folder.exists() else folder.with_name(f".new-{folder.name}")
+    home.mkdir(exist_ok=True)
     plain: dict[str, object] = {"version": 1, "origin": origin}
     if stream_id:
         plain["id"] = stream_id
     plain["options"] = msgspec.to_builtins(options)
-    replace_file(folder / DEFINITION, (json.dumps(plain, indent=2) + "\n").encode())
+    replace_file(home / DEFINITION, (json.dumps(plain, indent=2) + "\n").encode())
+    if home != folder:
+        home.rename(folder)
+        sync_folder(folder.parent)
 
 
 def lock_folder(folder: Path) -> int:

@@ -246,6 +246,25 @@ async def test_partitions_are_made_beside_the_event_loop_by_one_at_a_time(
     assert len(catalog.get("made").partitions) == 2
 
 
+async def test_a_stream_whose_definition_could_not_be_written_is_none(
+    opened: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a folder and nothing in it no broker would start."""
+
+    def fail(_: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    catalog = opened()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fail)
+        with pytest.raises(OSError, match="Input/output error"):
+            await catalog.create("made", options())
+    await catalog.close()
+    catalog = opened()
+    assert not catalog.streams
+    assert (await catalog.create("made", options())).stream_id
+
+
 async def test_partitions_are_opened_together_and_all_or_none(
     opened: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
