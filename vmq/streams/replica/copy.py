@@ -23,6 +23,7 @@ class PartitionCopy(Protocol):
     clock: Callable[[], float]
     changed: Lock
     flaws: dict[Path, DamagedError]
+    is_doubtful: bool
     sealed: tuple[Sealed, ...]
     end: int
     on_write: Callable[[], None]

@@ -54,8 +54,7 @@ class ReplicaLog:
         self._folder = folder = partition.folder
         self._header = header = partition.header
         self._codec, self._aside = Codec(header), FilesAside(folder, header)
-        self.blank = self._codec.blank
-        self._digests = Digests(header)
+        self.blank, self._digests = self._codec.blank, Digests(header)
         #: Rises when a segment is another one that may not be compacted yet.
         self.changes = 0
         self._began, self._synced = 0.0, 0
@@ -64,12 +63,13 @@ class ReplicaLog:
         noted = checkpoints.read(folder / CHECKPOINT)
         committed = opening.read_commit(folder / COMMIT)
         paths = sorted(folder.glob("*" + SUFFIX))
-        loaded = opening.load(paths, header, noted, committed, LOOSE, partition.options.durability)
+        how = partition.options.durability, partition.is_doubtful
+        loaded = opening.load(paths, header, noted, committed, LOOSE, *how)
         self.base, self.old, self.segments = loaded.base, loaded.old, loaded.segments
         partition.flaws.update(loaded.flaws)
         self._damaged = DamagedRanges(folder, header, partition.flaws, loaded.damage)
         self.gap = self._damaged.gap
-        lost = bool(paths) and opening.forgets(loaded, folder, partition.options.durability, noted)
+        lost = bool(paths) and opening.forgets(loaded, folder, how[0], noted)
         self.mark = opening.ForgottenMark(folder, lost)
         self.forgot = self.mark.is_set  # it may lack something that was safe
         self._drop_files(paths)

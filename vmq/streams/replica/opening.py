@@ -46,6 +46,7 @@ def load(
     committed: int,
     loose: int,
     durability: str,
+    is_doubtful: bool,
 ) -> Loaded:
     """Takes the segments over, in order, up to where something is missing.
 
@@ -56,11 +57,14 @@ def load(
         committed: how far the log was committed.
         loose: whole segments whose batches are to be known one by one.
         durability: the stream's.
+        is_doubtful: a sync may have failed in this process. Of another's whom it was not told the next one tells, but
+            where acknowledgements wait for syncs that is not left to chance.
 
     Raises:
         OSError: the disk.
     """
     found = Loaded()
+    is_doubtful = is_doubtful or durability == "fsync"
     for place, path in enumerate(paths):
         base = int(path.stem)
         if not place:
@@ -71,7 +75,8 @@ def load(
         if path is paths[-1]:
             found.lost = _load_last(found, path, header, noted)
             if found.segments:
-                found.segments[-1].distrust(0 if noted is None else noted.synced_of(base))
+                synced = 0 if noted is None else noted.synced_of(base)
+                found.segments[-1].distrust(synced, is_doubtful=is_doubtful)
             break
         behind = int(paths[place + 1].stem)
         is_old = not found.segments and behind <= committed
@@ -86,7 +91,7 @@ def load(
     _end_whole(found)
     if durability != "fsync" and not all((each.parent / CLEAN).exists() for each in paths[:1]):
         for segment in found.segments[:-1]:
-            segment.distrust(0)  # it was sealed, and not synced
+            segment.distrust(0, is_doubtful=is_doubtful)  # it was sealed, and not synced
     return found
 
 

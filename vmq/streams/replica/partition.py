@@ -60,6 +60,8 @@ class ReplicaPartition(Partition):
         """It is a replica from now on, and is not open yet."""
         self.unmerged = []
         self.log: ReplicaLog | None = None
+        #: Something has failed since the start, a sync perhaps.
+        self.is_doubtful = False
         #: Called, by whoever reads, when damage is met.
         self.on_damage: Callable[[], None] = lambda: None
         #: Called when batches were written.
@@ -107,6 +109,7 @@ class ReplicaPartition(Partition):
     def shut(self, *, clean: bool = True) -> None:
         """Lets go of the files; readers see nothing any more. Raises `OSError`."""
         log, self.log = self.log, None
+        self.is_doubtful = self.is_doubtful or not clean
         if log is not None:
             self.show((), None, 0, 0)
             log.close(clean=clean)

@@ -295,10 +295,10 @@ class LooseSegment:
             self.is_doubtful = False
             self.synced = size
 
-    def distrust(self, synced: int) -> None:
-        """Has the next sync take all behind a byte: an earlier life may not have synced it, or in vain."""
+    def distrust(self, synced: int, *, is_doubtful: bool) -> None:
+        """Has the next sync take all behind a byte; `is_doubtful`: written again: an earlier one may have failed."""
         self.synced = max(self.start, min(synced, self.synced))
-        self.is_doubtful = True
+        self.is_doubtful = is_doubtful
 
     def close(self) -> None:
         """Closes the file."""
