@@ -333,10 +333,8 @@ class StoredPartition:
 
 
 def names(folder: Path) -> list[str]:
-    """The streams of a folder."""
-    if not folder.is_dir():
-        return []
-    return sorted(path.name for path in folder.iterdir() if (path / DEFINITION).is_file())
+    """The streams of a folder; one that is being made or deleted, in a folder with a dot, is none."""
+    return sorted(path.parent.name for path in folder.glob(f"[!.]*/{DEFINITION}"))
 
 
 def find_folder(data_dir: Path) -> Path:

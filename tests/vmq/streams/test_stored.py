@@ -138,6 +138,9 @@ def test_an_export_has_every_row_or_is_not_there(folder: Path, tmp_path: Path) -
 
 def test_folders_and_names(folder: Path, tmp_path: Path) -> None:
     assert find_folder(tmp_path) == folder
+    (folder / "s").rename(folder / ".deleted-s-1")
+    assert names(folder) == []
+    (folder / ".deleted-s-1").rename(folder / "s")
     assert names(folder) == ["s"]
     assert names(tmp_path / "nowhere") == []
     with pytest.raises(StreamError, match="there are no streams in"):
