@@ -62,7 +62,10 @@ def take_back(
         if now.qos == REFUSED_QOS or now.topic_filter not in (had.topic_filter, asked):
             if registry.unsubscribe(subscriber, had.topic_filter):
                 lost.append(had.topic_filter)
-        elif now.qos != had.qos and had.topic_filter in subscriber.subscriptions:
+            continue
+        present = subscriber.find(had.topic_filter)
+        # A later SUBSCRIBE may have changed it while the verdict was awaited: that is made lower, and not higher.
+        if present is not None and (present.qos == had.qos != now.qos or now.qos < present.qos):
             registry.subscribe(subscriber, had.topic_filter, now.qos, asked)
     if lost:
         subscriber.queue.drop_unwanted()

@@ -32,6 +32,18 @@ def test_what_is_refused_or_replaced_ends_and_a_lower_qos_is_taken_over(house: H
     assert house.registry.trie.count == 2
 
 
+@pytest.mark.parametrize(("later", "left"), ((0, 0), (1, 1), (2, 1)))
+def test_a_late_verdict_makes_no_later_subscription_higher(
+    house: House, later: int, left: int
+) -> None:
+    client = house.subscriber("c", ("a", 2))
+    found = house.registry.subscribers["c"]
+    wanted = wanted_of(found)
+    client.subscribe(("a", later))
+    assert take_back(house.registry, found, wanted, [Subscription("a", 1)]) == []
+    assert [each.qos for each in wanted_of(found)] == [left]
+
+
 def test_a_refusal_ends_all_of_them_and_no_change_none(house: House) -> None:
     found = subscriber(house, "a", "b")
     for accepted in (None, AcceptedUntil(1.0)):
