@@ -7,7 +7,8 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 from tests.vmq.support import House
 from vmq.core.queue import Queue
-from vmq.core.trie import Route, Subscription, Trie
+from vmq.core.subscription_set import Subscription
+from vmq.core.trie import Route, Trie
 
 OTHERS = 100_000
 TOPIC = "sensors/building-7/floor-3/temperature"

@@ -11,7 +11,8 @@ from websockets.typing import Subprotocol
 from tests.conftest import BrokerFactory
 from tests.support.wire import Wire, connect_packet, publish_packet
 from vmq.core import retained as retain
-from vmq.core import trie
+from vmq.core.subscription_set import NODE_SIZE, SUBSCRIPTION_SIZE, content_of, cost_of
+from vmq.core.trie import MOST_NEW_NODES
 
 
 @pytest.mark.parametrize("qos", (0, 1, 2))
@@ -76,7 +77,7 @@ def test_max_subscriptions_per_client(fresh_broker: BrokerFactory) -> None:
 
 def test_max_subscription_bytes_per_client(fresh_broker: BrokerFactory) -> None:
     """One client uses up its own part, not that of all."""
-    limit = 2 * trie.cost_of("a", "")
+    limit = 2 * cost_of("a", "")
     broker = fresh_broker(env={"VMQ_LIMITS__MAX_SUBSCRIPTION_BYTES_PER_CLIENT": str(limit)})
     with Wire.connected(broker.tcp, "sub") as sub, Wire.connected(broker.tcp, "other") as other:
         assert sub.subscribe(("a", 0), ("b", 1), ("c", 2)).codes == [0, 1, 0x80]
@@ -146,7 +147,7 @@ def test_max_retained_bytes(fresh_broker: BrokerFactory) -> None:
 
 def test_max_subscription_bytes(fresh_broker: BrokerFactory) -> None:
     """A further filter is refused, whoever asks; replacing one goes on, and what goes makes room."""
-    limit = trie.SUBSCRIPTION_SIZE + trie.content_of("a", "") + trie.MOST_NEW_NODES * trie.NODE_SIZE
+    limit = SUBSCRIPTION_SIZE + content_of("a", "") + MOST_NEW_NODES * NODE_SIZE
     broker = fresh_broker(env={"VMQ_LIMITS__MAX_SUBSCRIPTION_BYTES": str(limit)})
     with Wire.connected(broker.tcp, "sub") as sub, Wire.connected(broker.tcp, "other") as other:
         assert sub.subscribe(("bb", 0), ("a", 1)).codes == [0x80, 1]

@@ -21,7 +21,7 @@ from vmq.admin.trees import Mountpoint, registry_of
 from vmq.core.output import REPLIES, Output
 from vmq.core.registry import Registry
 from vmq.core.subscriber import Subscriber
-from vmq.core.trie import Group, Subscription
+from vmq.core.subscription_set import Group, Subscription
 from vmq.mqtt.encoder import remaining_length
 from vmq.mqtt.packets import MAX_REMAINING_LENGTH, ProtocolError
 from vmq.mqtt.topics import decode_topic_name
@@ -303,9 +303,10 @@ def recipients_of(registry: Registry, publish: Publish) -> list[Recipient]:
     for node in registry.trie.match(publish.topic):
         if node.one is not None:
             plain.setdefault(node.one.queue.client_id, []).append(node.one)
-        for subscription in (node.many or {}).values():
-            plain.setdefault(subscription.queue.client_id, []).append(subscription)
-        groups += (node.groups or {}).values()
+        if node.several is not None:
+            for subscription in (node.several.many or {}).values():
+                plain.setdefault(subscription.queue.client_id, []).append(subscription)
+            groups += (node.several.groups or {}).values()
     found: list[Recipient] = []
     for client_id in sorted(plain):
         found += _of_client(registry, publish, plain[client_id])

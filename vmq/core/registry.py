@@ -17,7 +17,8 @@ from vmq.core.retained_burst import allowance_for
 from vmq.core.route_cache import RouteCache
 from vmq.core.source import Source
 from vmq.core.subscriber import OURS, Subscriber
-from vmq.core.trie import Group, Route, Subscription, Trie
+from vmq.core.subscription_set import Group, Subscription
+from vmq.core.trie import Route, Trie
 from vmq.mqtt.message import Delivery, Message
 from vmq.mqtt.packets import ProtocolError
 from vmq.mqtt.runs import split_run

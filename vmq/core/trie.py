@@ -1,7 +1,8 @@
 """The subscription trie; `vmq.core.route_cache` makes a walk of it rare.
 
 A node stands where a topic filter ends, or where several part: levels in between have no nodes. Most nodes of a large
-broker have one child and one subscriber at most, so both have a slot of their own before a dict is made.
+broker have no child, or one, and one subscriber at most: there are smaller ones for ends, and child and subscriber have
+a slot of their own before a dict is made.
 """
 
 from typing import Any, Final
@@ -11,67 +12,130 @@ from mypy_extensions import i64
 from vmq.core.context import Core
 from vmq.core.ports import RemoteTargets
 from vmq.core.queue import Queue
-from vmq.mqtt.topics import common_words, interned, joined, split_shared, stands_at, text_size
+from vmq.core.subscription_set import (
+    NODE_SIZE,
+    SUBSCRIPTION_SIZE,
+    Group,
+    Subscription,
+    content_of,
+    has,
+)
+from vmq.mqtt.topics import common_words, interned, joined, split_shared, stands_at
 
-#: Bytes of a node beside its text, and of a subscription beside that of its filter, which its subscriber keeps too:
-#: measured, as RSS, with many short filters (tests/attacks/test_memory.py).
-NODE_SIZE: Final = 200
-SUBSCRIPTION_SIZE: Final = 230
-#: What a member of a share group has besides.
-SHARED_SIZE: Final = 400
 #: Nodes that a further filter makes at most: its own, one where it parts from others, and one for #.
 MOST_NEW_NODES: Final = 3
 
 
-class Subscription:
-    """A subscriber's wish for one filter.
+class Several:
+    """Of the end of a filter: more subscribers than one, and share groups. Few ends have them."""
 
-    `group` is empty, or the whole filter if that is `$share/name/filter`. `renewed` counts how often it was asked for
-    again.
-    """
-
-    def __init__(self, queue: Queue, qos: int, group: str) -> None:
-        self.queue = queue
-        self.qos = qos
-        self.group = group
-        self.renewed: int = 0
+    def __init__(self) -> None:
+        self.many: dict[str, Subscription] | None = None
+        self.groups: dict[str, Group] | None = None
 
 
-class Group:
-    """The members of one shared subscription, whose name is the whole `$share/name/filter`."""
+class End:
+    """The end of a filter; nothing is below it, unless it is a `Node`. Most of a large broker's are no more than that.
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.members: dict[str, Subscription] = {}
-        #: The members in a list, for a choice by number.
-        self.order: list[Subscription] = []
-
-    def is_online(self, qos: int) -> bool:
-        """Whether any member is connected that may be chosen for what is of this QoS."""
-        return any(
-            each.queue.online and each.queue.is_for(min(qos, each.qos)) for each in self.order
-        )
-
-
-class Node:
-    """The end of a filter, or where several part. `plus` and `hash` are the children for the wildcards.
-
-    `rest` are the levels between the word that leads here and the node, joined by /, and None if there are none. It
+    `rest` are the levels between the word that leads here and the end, joined by /, and None if there are none. It
     may have + among them, and never #.
     """
 
     def __init__(self, rest: str | None) -> None:
         self.rest = rest
-        self.word = ""
-        self.child: Node | None = None
-        self.children: dict[str, Node] | None = None
-        self.plus: Node | None = None
-        self.hash: Node | None = None
         self.one: Subscription | None = None
-        self.many: dict[str, Subscription] | None = None
-        self.groups: dict[str, Group] | None = None
+        self.several: Several | None = None
 
-    def find(self, word: str) -> "Node | None":
+    def is_empty(self) -> bool:
+        return self.one is None and self.several is None
+
+    def more(self) -> Several:
+        """What has more than one subscriber."""
+        several = self.several
+        if several is None:
+            self.several = several = Several()
+        return several
+
+    def add(self, client_id: str, subscription: Subscription) -> bool:
+        """Adds or replaces a subscriber; True if it was not there."""
+        many = None if self.several is None else self.several.many
+        one = self.one
+        if many is not None:
+            is_new = client_id not in many
+            many[client_id] = subscription
+        elif one is None or one.queue.client_id == client_id:
+            is_new = one is None
+            self.one = subscription
+        else:
+            is_new = True
+            self.more().many = {one.queue.client_id: one, client_id: subscription}
+            self.one = None
+        return is_new
+
+    def add_member(self, client_id: str, subscription: Subscription) -> bool:
+        """Adds or replaces a member of a share group; True if it was not there."""
+        several = self.more()
+        if several.groups is None:
+            several.groups = {}
+        group = several.groups.get(subscription.group)
+        if group is None:
+            group = Group(subscription.group)
+            several.groups[subscription.group] = group
+        is_new = client_id not in group.members
+        group.members[client_id] = subscription
+        group.order = list(group.members.values())
+        return is_new
+
+    def remove(self, client_id: str, group_name: str, queue: Queue | None = None) -> bool:
+        """Removes a subscriber or a member; False if it is not there, or is another's than this queue's."""
+        several = self.several
+        if group_name:
+            groups = None if several is None else several.groups
+            group = groups.get(group_name) if groups is not None else None
+            if several is None or groups is None or group is None:
+                return False
+            if not has(group.members, client_id, queue):
+                return False
+            del group.members[client_id]
+            group.order = list(group.members.values())
+            if not group.members:
+                del groups[group_name]
+                if not groups:
+                    several.groups = None
+        elif several is not None and several.many is not None:
+            if not has(several.many, client_id, queue):
+                return False
+            del several.many[client_id]
+            if not several.many:
+                several.many = None
+        elif (
+            self.one is not None
+            and self.one.queue.client_id == client_id
+            and (queue is None or self.one.queue is queue)
+        ):
+            self.one = None
+        else:
+            return False
+        if several is not None and several.many is None and several.groups is None:
+            self.several = None
+        return True
+
+
+class Node(End):
+    """Where several filters part, or where one ends that others go on from.
+
+    `plus` and `hash` are the children for the wildcards.
+    """
+
+    def __init__(self, rest: str | None) -> None:
+        super().__init__(rest)
+        self.word = ""
+        self.child: End | None = None
+        self.children: dict[str, End] | None = None
+        self.plus: End | None = None
+        self.hash: End | None = None
+
+    def find(self, word: str) -> End | None:
         """The child for a word that is no wildcard."""
         children = self.children
         if children is not None:
@@ -80,7 +144,7 @@ class Node:
             return self.child
         return None
 
-    def step(self, word: str) -> "Node | None":
+    def step(self, word: str) -> End | None:
         """The child for any word of a filter."""
         if word == "+":
             return self.plus
@@ -88,7 +152,7 @@ class Node:
             return self.hash
         return self.find(word)
 
-    def put(self, word: str, node: "Node") -> None:
+    def put(self, word: str, node: End) -> None:
         """Makes a node the child for any word of a filter, in the place of the one that is there, if any."""
         if word == "+":
             self.plus = node
@@ -120,78 +184,13 @@ class Node:
 
     def is_empty(self) -> bool:
         return (
-            self.child is None
+            self.one is None
+            and self.several is None
+            and self.child is None
             and self.children is None
             and self.plus is None
             and self.hash is None
-            and self.one is None
-            and self.many is None
-            and self.groups is None
         )
-
-    def add(self, client_id: str, subscription: Subscription) -> bool:
-        """Adds or replaces a subscriber; True if it was not there."""
-        many = self.many
-        one = self.one
-        if many is not None:
-            is_new = client_id not in many
-            many[client_id] = subscription
-        elif one is None or one.queue.client_id == client_id:
-            is_new = one is None
-            self.one = subscription
-        else:
-            is_new = True
-            self.many = {one.queue.client_id: one, client_id: subscription}
-            self.one = None
-        return is_new
-
-    def add_member(self, client_id: str, subscription: Subscription) -> bool:
-        """Adds or replaces a member of a share group; True if it was not there."""
-        if self.groups is None:
-            self.groups = {}
-        group = self.groups.get(subscription.group)
-        if group is None:
-            group = Group(subscription.group)
-            self.groups[subscription.group] = group
-        is_new = client_id not in group.members
-        group.members[client_id] = subscription
-        group.order = list(group.members.values())
-        return is_new
-
-    def remove(self, client_id: str, group_name: str, queue: Queue | None = None) -> bool:
-        """Removes a subscriber or a member; False if it is not there, or is another's than this queue's."""
-        if group_name:
-            groups = self.groups
-            group = groups.get(group_name) if groups is not None else None
-            if groups is None or group is None or not has(group.members, client_id, queue):
-                return False
-            del group.members[client_id]
-            group.order = list(group.members.values())
-            if not group.members:
-                del groups[group_name]
-                if not groups:
-                    self.groups = None
-        elif self.many is not None:
-            if not has(self.many, client_id, queue):
-                return False
-            del self.many[client_id]
-            if not self.many:
-                self.many = None
-        elif (
-            self.one is not None
-            and self.one.queue.client_id == client_id
-            and (queue is None or self.one.queue is queue)
-        ):
-            self.one = None
-        else:
-            return False
-        return True
-
-
-def has(subscriptions: dict[str, Subscription], client_id: str, queue: Queue | None) -> bool:
-    """Whether the client's is among them, and is this queue's if one is given."""
-    found = subscriptions.get(client_id)
-    return found is not None and (queue is None or found.queue is queue)
 
 
 # Most of many topics have no subscribers, and an empty list of their own would be a third of a route.
@@ -268,6 +267,7 @@ class Trie:
         plain = split_shared(topic_filter)[1]
         words = plain.split("/")
         node = self.root
+        end: End = node
         index = offset = 0
         while index < len(words):
             word = words[index]
@@ -282,25 +282,36 @@ class Trie:
             if rest is not None:
                 index += 1 + rest.count("/")
                 offset += len(rest) + 1
-            node = below
+            end = below
+            if index < len(words):
+                node = below if isinstance(below, Node) else self.open(node, word, below)
         client_id = subscription.queue.client_id
         if subscription.group:
-            is_new = node.add_member(client_id, subscription)
+            is_new = end.add_member(client_id, subscription)
         else:
-            is_new = node.add(client_id, subscription)
+            is_new = end.add(client_id, subscription)
         if is_new:
             self.count += 1
             self.content += content_of(topic_filter, subscription.group)
 
-    def grow(self, node: Node, words: list[str], index: int) -> Node:
+    def grow(self, node: Node, words: list[str], index: int) -> End:
         """Makes the child for the word in front of `index`, and for all behind it but #."""
         end = len(words) - 1 if words[-1] == "#" else len(words)
-        below = Node(interned("/".join(words[index:end])) if index < end else None)
+        rest = interned("/".join(words[index:end])) if index < end else None
+        below = Node(rest) if index <= end < len(words) else End(rest)
         node.put(words[index - 1], below)
         self.nodes += 1
         return below
 
-    def part(self, node: Node, below: Node, words: list[str], index: int) -> Node:
+    def open(self, node: Node, word: str, end: End) -> Node:
+        """Has a filter go on behind the end of another, which the child for a word is."""
+        below = Node(end.rest)
+        below.one = end.one
+        below.several = end.several
+        node.put(word, below)
+        return below
+
+    def part(self, node: Node, below: End, words: list[str], index: int) -> Node:
         """Makes a node where the filter of these words leaves the way from a node to the child below it."""
         assert below.rest is not None
         rest = below.rest.split("/")
@@ -326,17 +337,19 @@ class Trie:
         while len(path) > 1 and path[-1].is_empty():
             rest = path.pop().rest
             index -= 1 if rest is None else 2 + rest.count("/")
-            path[-1].cut(words[index])
+            above = path[-1]
+            assert isinstance(above, Node)
+            above.cut(words[index])
             self.nodes -= 1
 
-    def path_of(self, plain: str, words: list[str]) -> list[Node] | None:
+    def path_of(self, plain: str, words: list[str]) -> list[End] | None:
         """The nodes on the way to a filter of these words, the root first; None if nothing ends there."""
-        node = self.root
-        path: list[Node] = [node]
+        node: End = self.root
+        path = [node]
         index = offset = 0
         while index < len(words):
             word = words[index]
-            below = node.step(word)
+            below = node.step(word) if isinstance(node, Node) else None
             if below is None:
                 return None
             index += 1
@@ -355,65 +368,57 @@ class Trie:
         """The share group of a whole `$share/name/filter`."""
         plain = split_shared(name)[1]
         path = self.path_of(plain, plain.split("/"))
-        groups = None if path is None else path[-1].groups
-        return None if groups is None else groups.get(name)
+        several = None if path is None else path[-1].several
+        return None if several is None or several.groups is None else several.groups.get(name)
 
-    def match(self, topic: str) -> list[Node]:
+    def match(self, topic: str) -> list[End]:
         """The nodes whose filters match a topic.
 
         Walks with a list of nodes a level instead of recursion: a topic may have 32,768 levels.
         """
         words = topic.split("/")
         count = len(words)
-        found: list[Node] = []
+        found: list[End] = []
         level: list[Node] = [self.root]
         visited = 0
-        #: Nodes that are reached over several levels at once: at the topic's end, or at a level before it.
-        ends: list[Node] = []
+        ends: list[End] = []
+        #: Nodes that are reached over several levels at once, at a level before the topic's end.
         ahead: dict[int, list[Node]] | None = None
         left = len(topic)
         is_system = topic.startswith("$")  # hidden from leading wildcards [MQTT-4.7.2-1]
         for index in range(count):
             word = words[index]
             left -= len(word) + 1
-            below: list[Node] = []
-            if ahead is not None:
-                waiting = ahead.pop(index + 1, None)
-                if waiting is not None:
-                    below = waiting
             visited += len(level)
+            reached: list[End] = []
             for node in level:
                 if not (is_system and index == 0):
                     if node.hash is not None:
                         found.append(node.hash)
-                    plus = node.plus
-                    if plus is not None:
-                        if plus.rest is None:
-                            below.append(plus)
-                        else:
-                            place = place_of(plus.rest, topic, left, words, index + 1)
-                            if place == count:
-                                ends.append(plus)
-                            elif place > 0:
-                                ahead = with_node(ahead, place, plus)
+                    if node.plus is not None:
+                        reached.append(node.plus)
                 exact = node.find(word)
                 if exact is not None:
-                    if exact.rest is None:
-                        below.append(exact)
-                    else:
-                        place = place_of(exact.rest, topic, left, words, index + 1)
-                        if place == count:
-                            ends.append(exact)
-                        elif place > 0:
-                            ahead = with_node(ahead, place, exact)
-            level = below
+                    reached.append(exact)
+            waiting = None if ahead is None else ahead.pop(index + 1, None)
+            level = [] if waiting is None else waiting
+            for below in reached:
+                place = index + 1
+                if below.rest is not None:
+                    place = place_of(below.rest, topic, left, words, place)
+                if place == count:
+                    ends.append(below)
+                elif isinstance(below, Node):
+                    if place == index + 1:
+                        level.append(below)
+                    elif place > 0:
+                        ahead = with_node(ahead, place, below)
             if not level and not ahead:
                 break
-        ends.extend(level)
-        for node in ends:
-            found.append(node)
-            if node.hash is not None:  # a/# matches a as well
-                found.append(node.hash)
+        for end in ends:
+            found.append(end)
+            if isinstance(end, Node) and end.hash is not None:  # a/# matches a as well
+                found.append(end.hash)
         if self.core is not None:
             self.core.work += visited
         return found
@@ -424,7 +429,8 @@ class Trie:
             one = node.one
             if one is not None and one.queue.client_id == client_id:
                 return True
-            if node.many is not None and client_id in node.many:
+            several = node.several
+            if several is not None and several.many is not None and client_id in several.many:
                 return True
         return False
 
@@ -436,12 +442,13 @@ class Trie:
             one = node.one
             if one is not None:
                 keep_best(best, one)
-            many = node.many
-            if many is not None:
-                for subscription in many.values():
-                    keep_best(best, subscription)
-            if node.groups is not None:
-                groups.extend(node.groups.values())
+            several = node.several
+            if several is not None:
+                if several.many is not None:
+                    for subscription in several.many.values():
+                        keep_best(best, subscription)
+                if several.groups is not None:
+                    groups.extend(several.groups.values())
         route.targets = list(best.values()) if best else NO_TARGETS
         route.groups = groups or NO_GROUPS
         copies = len(groups)
@@ -454,16 +461,6 @@ class Trie:
         route.remote_copies = 0
         self.remote.complete(route)
         route.generation = self.generation
-
-
-def content_of(topic_filter: str, group: str) -> int:
-    """Bytes of a subscription that depend on its filter."""
-    return 2 * text_size(topic_filter) + (SHARED_SIZE if group else 0)
-
-
-def cost_of(topic_filter: str, group: str) -> int:
-    """Bytes that a subscription takes, about, at most, with a node of its own."""
-    return content_of(topic_filter, group) + SUBSCRIPTION_SIZE + NODE_SIZE
 
 
 def place_of(rest: str, topic: str, left: int, words: list[str], index: int) -> int:

@@ -1,6 +1,6 @@
 """A message as the broker holds it, and one delivery of it to one subscriber."""
 
-from mypy_extensions import i64, mypyc_attr
+from mypy_extensions import i16, i32, i64, mypyc_attr
 
 from vmq.mqtt.encoder import publish_head
 
@@ -18,13 +18,14 @@ class Message:
     def __init__(self, topic: bytes, payload: bytes, qos: int, retain: bool) -> None:
         self.topic = topic
         self.payload = payload
-        self.qos = qos
-        self.retain = retain
-        self.share = False
         self.ref: int = 0
         self.whole: bytes | None = None
         #: What `head` gave last.
         self.cut: bytes | None = None
+        # Side by side, they share a word, with what comes first in a message that has a source.
+        self.qos: i16 = qos
+        self.retain = retain
+        self.share = False
 
     def length(self) -> i64:
         """Bytes of its topic and its payload."""
@@ -62,9 +63,9 @@ class Sourced(Message):
         self, topic: bytes, payload: bytes, qos: int, retain: bool, client_id: str, user: str | None
     ) -> None:
         super().__init__(topic, payload, qos, retain)
+        self.judged: i32 = -1
         self.client_id = client_id
         self.user = user
-        self.judged: int = -1
         self.judged_until: float = 0.0
 
     def is_of(self, other: Message) -> bool:

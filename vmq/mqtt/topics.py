@@ -7,6 +7,8 @@ from vmq.mqtt.packets import ProtocolError
 
 SHARE_PREFIX: Final = "$share/"
 
+DIGITS: Final = frozenset("0123456789")
+
 
 def decode_text(raw: bytes, what: str) -> str:
     """The text of a UTF-8 field.
@@ -154,7 +156,7 @@ def interned(word: str) -> str:
 
     Words with digits tell devices and clients apart: to intern those would take more memory than it saves.
     """
-    return sys.intern(word) if word.isalpha() else word
+    return sys.intern(word) if word.isalpha() or DIGITS.isdisjoint(word) else word
 
 
 def common_words(rest: list[str], words: list[str], index: int) -> int:

@@ -16,7 +16,8 @@ from vmq.core.output import Output
 from vmq.core.registry import Registry
 from vmq.core.retained import RetainedWalk
 from vmq.core.subscriber import Subscriber
-from vmq.core.trie import Trie, cost_of
+from vmq.core.subscription_set import cost_of
+from vmq.core.trie import Trie
 from vmq.mqtt.decoder import Reader, next_filter, next_request, open_request
 from vmq.mqtt.encoder import PACKET_IDS, UNSUBACK_HEAD, suback
 from vmq.mqtt.packets import LEVEL_3_1, SUBSCRIBE, SUBSCRIPTION_FAILED

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from tests.vmq.core.test_trie import make_queue
 from tests.vmq.support import House
-from vmq.core.subscription_set import SubscriptionSet
-from vmq.core.trie import Subscription, cost_of
+from vmq.core.subscription_set import Subscription, SubscriptionSet, cost_of
 
 FILTERS = st.sampled_from(["a", "a/#", "+/b", "$share/g/a"])
 

@@ -11,15 +11,8 @@ from tests.vmq.mqtt.test_topics import naive_matches
 from tests.vmq.support import House
 from vmq.core.context import Core
 from vmq.core.queue import Queue
-from vmq.core.trie import (
-    NODE_SIZE,
-    SUBSCRIPTION_SIZE,
-    Node,
-    Route,
-    Subscription,
-    Trie,
-    content_of,
-)
+from vmq.core.subscription_set import NODE_SIZE, SUBSCRIPTION_SIZE, Subscription, content_of
+from vmq.core.trie import End, Node, Route, Trie
 from vmq.mqtt.topics import matches, split_shared
 
 #: Subscriptions as the naive twin keeps them: (client id, filter) -> QoS.
@@ -79,9 +72,11 @@ def naive_groups(book: Book, topic: str) -> dict[str, dict[str, int]]:
     return found
 
 
-def node_count(node: Node) -> int:
+def node_count(node: End) -> int:
     """Nodes below and with this one, each of which serves some subscription."""
-    children: list[Node] = [] if node.children is None else list(node.children.values())
+    if not isinstance(node, Node):
+        return 1
+    children: list[End] = [] if node.children is None else list(node.children.values())
     children += [each for each in (node.child, node.plus, node.hash) if each is not None]
     assert all(not child.is_empty() for child in children), "a node that nobody needs"
     return 1 + sum(node_count(child) for child in children)

@@ -9,7 +9,7 @@ import vmq.resources.memory
 from tests.support.wire import connect_packet, publish_packet
 from tests.vmq.support import Client, House
 from vmq.core import retained as retain
-from vmq.core import trie
+from vmq.core.subscription_set import NODE_SIZE, SUBSCRIPTION_SIZE
 from vmq.protocol.connection import LARGE_CUT, Connection
 from vmq.resources.memory import INTERVAL, LEAST_ROOM, MemoryWatch, machine_bytes
 from vmq.runtime.process import keep_freed_memory, resident_bytes
@@ -157,7 +157,7 @@ def test_what_nodes_take_counts_as_come(house: House) -> None:
     assert house.core.memory_grown - before >= len(packet) + retain.NODE_SIZE
     before = house.core.memory_grown
     client.subscribe(("c/d", 0))
-    assert house.core.memory_grown - before >= trie.NODE_SIZE + trie.SUBSCRIPTION_SIZE
+    assert house.core.memory_grown - before >= NODE_SIZE + SUBSCRIPTION_SIZE
 
 
 def test_no_limit_given_means_four_fifths_of_the_machine(house: House) -> None:

@@ -18,7 +18,7 @@ from vmq.core.context import Core
 from vmq.core.output import Output
 from vmq.core.registry import Registry
 from vmq.core.source import Source
-from vmq.core.trie import Group
+from vmq.core.subscription_set import Group
 from vmq.mqtt.message import Message
 
 log = logging.getLogger("vmq.cluster")
