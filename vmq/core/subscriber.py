@@ -2,6 +2,8 @@
 
 from typing import Final
 
+from mypy_extensions import i32
+
 from vmq.core.context import Core
 from vmq.core.output import Output
 from vmq.core.queue import Queue
@@ -28,6 +30,8 @@ class Subscriber(SubscriptionSet):
         #: Packet ids of QoS 2 messages received and not released [MQTT-4.3.3-2].
         self.received: PacketIds | None = None
         self.received_is_stored = False
+        #: Retained messages about which plugins are asked before it gets them (`vmq.protocol.retain_source`).
+        self.judged_messages: i32 = 0
         #: The user whose durable session it is, "" if that is a client without user name; None: nobody knows yet.
         self.owner: str | None = None
 

@@ -12,6 +12,7 @@ from vmq_hooks.verdicts import Refuse
 
 from vmq.core.hook_sites import AcceptedUntil, Answer, Hooks, Pending
 from vmq.core.registry import Registry
+from vmq.core.retained_burst import allowance_for
 from vmq.core.subscriber import Subscriber
 from vmq.mqtt.message import Message, Sourced
 
@@ -74,6 +75,8 @@ class Check:
     def go_on(self) -> None:
         """Looks at the next of them; with the last one sends what may be sent."""
         core = self.registry.core
+        if self.is_late and not self.is_wanted():
+            self.place = len(self.found)
         end = self.place + STEP
         while self.place < len(self.found) and self.awaited < AT_ONCE:
             if self.place >= end and core.call_later is not None:
@@ -88,14 +91,37 @@ class Check:
                 self.allowed.append(message)
         if self.place >= len(self.found) and self.awaited == 0 and not self.is_done:
             self.is_done = True
+            if self.is_late:
+                self.subscriber.judged_messages -= len(self.found)
             self.send()
 
     def be_late(self) -> None:
-        """The answer comes in a later pass: what an earlier subscription left goes now."""
-        if not self.is_late:
-            self.is_late = True
-            registry = self.registry
-            registry.send_retained(self.subscriber, self.topic_filter, [], self.qos, self.first)
+        """The answer comes in a later pass: what an earlier subscription left goes now.
+
+        As many messages may be on their way past the plugins to one subscriber as may wait unread for it.
+        """
+        if self.is_late:
+            return
+        self.is_late = True
+        registry, subscriber = self.registry, self.subscriber
+        registry.send_retained(subscriber, self.topic_filter, [], self.qos, self.first)
+        subscriber.judged_messages += len(self.found)
+        output = self.output
+        if output is not None and subscriber.judged_messages > allowance_for(
+            registry.retained.count
+        ):
+            registry.core.counters.retain_bursts_refused += 1
+            output.close("too many retained messages await verdicts for its subscriptions")
+
+    def is_wanted(self) -> bool:
+        """Whether connection and subscription are those that they were: a later SUBSCRIBE brings its own."""
+        present = self.subscriber.find(self.topic_filter)
+        return (
+            self.subscriber.output is self.output
+            and present is not None
+            and present is self.subscription
+            and present.renewed == self.renewed
+        )
 
     def ask(self, message: Sourced) -> None:
         core = self.registry.core
@@ -142,14 +168,7 @@ class Check:
                 subscriber, self.topic_filter, self.allowed, self.qos, self.first
             )
             return
-        # Subscription, connection and messages may be others meanwhile; a later SUBSCRIBE brings its own.
-        present = subscriber.find(self.topic_filter)
-        if (
-            subscriber.output is not self.output
-            or present is None
-            or present is not self.subscription
-            or present.renewed != self.renewed
-        ):
+        if not self.is_wanted():
             return
         retained = registry.retained
         found = [each for each in self.allowed if retained.get(each.topic.decode()) is each]

@@ -74,7 +74,7 @@ COUNTERS: Final[Mapping[str, str]] = {
     "retain_refused": "Retained messages not kept because of a limit.",
     "hook_errors": "Plugins' hooks that raised; auth hooks refuse then.",
     "retain_withheld": "Retained messages not sent to a new subscriber because their publisher may not publish them.",
-    "retain_bursts_refused": "Clients closed because too many retained messages waited unread for them.",
+    "retain_bursts_refused": "Clients closed because too many retained messages waited for them, unread or unjudged.",
     "subscriptions_refused": "Subscriptions refused because of a limit.",
     "publishers_paused": "Times that a publisher was not read because others could not follow.",
     "rate_limited": "Times that a client was not read because it was over its rate.",

@@ -8,6 +8,7 @@ from vmq_hooks import PublishModifiers, Refuse
 
 from tests.vmq.support import Client, House
 from vmq.core.hook_sites import AcceptedUntil, Hooks, Pending
+from vmq.core.retained_burst import allowance_for
 from vmq.mqtt.message import Sourced
 from vmq.protocol.retain_source import AT_ONCE, STEP
 
@@ -157,6 +158,31 @@ def test_few_verdicts_are_awaited_at_a_time(house: House) -> None:
     found = topics(client)
     assert len(found) == 2 * AT_ONCE - 3
     assert not {"t/3", "t/4"}.intersection(found)
+
+
+def test_who_has_ever_more_judged_is_asked_about_no_further_and_cut_off(house: House) -> None:
+    """Else a client that subscribes again and again would fill the memory, and ask plugins without end."""
+    keep(house, AT_ONCE + 1)
+    judge = Judge(house)
+    pending: list[Pending] = []
+
+    def later(_topic: str) -> Pending:
+        pending.append(Pending(lambda: None))
+        return pending[-1]
+
+    judge.answer = later
+    client = house.subscriber("new", ("t/#", 0))
+    most = allowance_for(AT_ONCE + 1) // (AT_ONCE + 1)
+    for _ in range(most - 1):
+        client.subscribe(("t/#", 0))
+    for each in pending[:AT_ONCE]:
+        each.finish(None)
+    assert len(pending) == most * AT_ONCE, "nobody is asked what a later SUBSCRIBE asks"
+    client.subscribe(("t/#", 0))
+    assert not client.is_closed()
+    client.subscribe(("t/#", 0))
+    assert client.is_closed()
+    assert house.core.counters.retain_bursts_refused == 1
 
 
 @pytest.mark.parametrize("verdict", [None, Refuse("no")])
