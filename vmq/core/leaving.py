@@ -25,7 +25,6 @@ class EndingSubscriptions:
         self.queue = queue
         self.filters = filters
         self.position: int = 0
-        queue.end()
 
     def step(self) -> None:
         """Takes the next filters out, and asks for another step if there are more."""

@@ -194,7 +194,7 @@ class Registry(AwaySessions):
         is_left = queue.durable and not is_moved
         groups = self.groups_with_others(subscriber, True) if is_left else set()
         filters = list(subscriber.subscriptions)
-        leaving = EndingSubscriptions(self.core, self.trie, self.routes, queue, filters)
+        queue.end()
         subscriber.take_all()
         self.offline.pop(client_id, None)
         self.core.counters.queue_teardown += 1
@@ -205,7 +205,8 @@ class Registry(AwaySessions):
             first, order = queue.stored_from()
             store.end_session(self.scope + client_id, queue.session, first, order)
         self.core.sessions.on_subscriber(ENDED, self, subscriber, "")
-        leaving.step()
+        if filters:
+            EndingSubscriptions(self.core, self.trie, self.routes, queue, filters).step()
         if queue.durable:
             EndingShares(self.core, queue, groups, self.purge).step()
 
