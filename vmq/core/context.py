@@ -247,9 +247,11 @@ class Core:
         #: Seconds since 1970, for what must mean the same after a restart.
         self.wall_clock = wall_clock
         #: Milliseconds by which the wall clock is ahead of the monotonic one, as it was when it was looked at last.
-        self.ahead: int = int(wall_clock() * 1000) - int(clock() * 1000)
-        #: Milliseconds by which it was set while the broker ran, in earlier lives too, if there is a store.
-        self.clock_set: int = 0 if store is None else store.clock_set
+        wall = int(wall_clock() * 1000)
+        self.ahead: int = wall - int(clock() * 1000)
+        #: Milliseconds by which it was set while the broker ran, in earlier lives too, if there is a store. A machine
+        #: whose clock begins anew at each boot, and is set then, is not further behind each time.
+        self.clock_set: int = 0 if store is None else min(store.clock_set, wall - store.clock_noted)
         #: When the commit of which number began to gather what waits, as `waits_now` has it.
         self.gathers_since: int = 0
         self.gathers: int = 0
@@ -343,7 +345,7 @@ class Core:
         if abs(step) > CLOCK_STEP:
             self.clock_set += step
             if self.store is not None:
-                self.store.put_clock_set(self.clock_set)
+                self.store.put_clock_set(self.clock_set, max(1, now - self.clock_set))
         return max(1, now - self.clock_set)
 
     def waits_since(self, store: Store) -> int:

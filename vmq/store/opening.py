@@ -249,7 +249,9 @@ def open_store(
         move_all_sent(db)
         store.next_message = last_number(db, b"m") + 1 + skipped(damage)
         load_sizes(store)
-        store.clock_set = int.from_bytes(db.get(CLOCK_SET) or b"", "big", signed=True)
+        clock = db.get(CLOCK_SET) or b""
+        store.clock_set = int.from_bytes(clock[:8], "big", signed=True)
+        store.clock_noted = int.from_bytes(clock[8:], "big")
     except plyvel.Error as error:
         db.close()
         raise StoreDamagedError(path, text_of(error)) from None

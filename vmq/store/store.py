@@ -29,7 +29,8 @@ Records, by the first byte of their key (integers are big-endian, so that keys s
     p query                 -> batch (8), messages published of it (8)      a sink's batch under way
     l                       -> random name of this store (8), life of the broker as a node (8)
     l alone                 ->                                      the broker ran without other nodes since
-    l clock                 -> by how many milliseconds (8, signed) the wall clock was set while brokers ran
+    l clock                 -> by how many milliseconds (8, signed) the wall clock was set while brokers ran, and when
+                               this was written (8, `Core.waits_now`)
     o node NUL life number  -> messages     a parcel that another node has not confirmed
     o node NUL              -> how many messages these are (8), their bytes (8)
     k session               -> whose session this is a copy of     a copy that was kept for another node *
@@ -90,6 +91,8 @@ class Store(Entries):
         self.is_short = False
         #: Milliseconds by which the wall clock was set while brokers ran: entries have time as if it never was.
         self.clock_set: int = 0
+        #: The time, by the one that entries have, when that was noted.
+        self.clock_noted: int = 0
         #: That it is full has been told.
         self.was_full = False
 
@@ -168,10 +171,11 @@ class Store(Entries):
             return None
         return int.from_bytes(raw[:8], "big"), int.from_bytes(raw[8:], "big")
 
-    def put_clock_set(self, milliseconds: int) -> None:
-        """Notes by how much the wall clock was set while brokers ran."""
-        self.clock_set = milliseconds
-        self.put(CLOCK_SET, milliseconds.to_bytes(8, "big", signed=True))
+    def put_clock_set(self, milliseconds: int, now: int) -> None:
+        """Notes by how much the wall clock was set while brokers ran; `now`: the time that entries have."""
+        self.clock_set, self.clock_noted = milliseconds, now
+        raw = milliseconds.to_bytes(8, "big", signed=True) + now.to_bytes(8, "big")
+        self.put(CLOCK_SET, raw)
 
     # Nodes of a cluster
 

@@ -314,7 +314,7 @@ class Walk:
         """What belongs to messages between nodes."""
         for key, value in self.records(prefix=b"l"):
             is_place = key in (b"l", b"lcopied") and len(value) == 16
-            is_clock = key == CLOCK_SET and len(value) == 8
+            is_clock = key == CLOCK_SET and len(value) == 16
             if not (is_place or is_clock) and (key, value) != (b"lalone", b""):
                 self.found_malformed("ill-formed records of this node", key)
         for key, value in self.records(prefix=b"o"):

@@ -59,6 +59,25 @@ def test_a_clock_that_is_set_makes_nothing_older_or_younger(
         assert durable.queue("s").waiting() == left
 
 
+def test_a_clock_that_begins_anew_at_each_boot_and_is_set_then_keeps_nothing_for_ever(
+    durable: House,
+) -> None:
+    years = 50 * 365 * 86_400
+    durable.options.max_age = 100
+    subscribed(durable, clean=False).lose()
+    for _ in range(3):
+        durable.wall_clock.advance(years)
+        publish_numbers(durable, 1)
+        durable.pass_time(99)
+        look(durable)
+        assert durable.queue("s").waiting() == 1
+        durable.pass_time(2)
+        look(durable)
+        assert durable.queue("s").waiting() == 0
+        durable.wall_clock.advance(-years)
+        durable.restart()
+
+
 def test_what_came_before_the_option_has_its_age_too(durable: House) -> None:
     subscribed(durable, clean=False).lose()
     publish_numbers(durable, 1)

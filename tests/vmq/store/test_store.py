@@ -343,9 +343,9 @@ def test_what_joins_a_record_counts_as_a_write(store: Store) -> None:
 
 
 def test_by_how_much_the_clock_was_set_is_kept_and_is_no_flaw(store: Store, tmp_path: Path) -> None:
-    store.put_clock_set(-7_200_000)
+    store.put_clock_set(-7_200_000, 5)
     commit(store)
     store = reopen(store, tmp_path)
-    assert store.clock_set == -7_200_000
+    assert (store.clock_set, store.clock_noted) == (-7_200_000, 5)
     store.db.close()
     assert check(tmp_path / "store").problems == []
