@@ -266,6 +266,14 @@ class Broker(Protocol):
         its own it reads again then.
         """
 
+    def set_problem(self, about: str, text: str) -> None:
+        """What is wrong with something of the plugin's, until it is told otherwise; "" is nothing.
+
+        Args:
+            about: with what: a file's name, a server's. `/health` says it, with the plugin's name.
+            text: for the operator, in `vmq plugin list`.
+        """
+
     def metrics(self) -> Sequence[Metric]:
         """All figures of the broker at this moment, those of plugins included."""
 

@@ -219,21 +219,21 @@ class WatchedFile(Generic[Content]):
         try:
             data = await broker.run_in_thread(self._read)
             if data is None or hashlib.blake2b(data).digest() == self._digest:
-                self._complaint = ""
+                self._complain(broker, "")
                 return
             data = await self._wait_written(broker, data)
             is_new = await broker.run_in_thread(self._take, data)
         except FileError as error:
-            if self._is_news(str(error)):
+            if self._complain(broker, str(error)):
                 broker.log.error("%s; %s", error, _IN_FORCE)
             return
         except Exception as error:
             # A defect of the plugin's `parse`: the file is followed all the same.
             problem = f"{self.path}: {type(error).__name__}: {error}"
-            if self._is_news(problem):
+            if self._complain(broker, problem):
                 broker.log.error("%s; %s", problem, _IN_FORCE, exc_info=error)
             return
-        self._complaint = ""
+        self._complain(broker, "")
         if is_new:
             broker.log.info("%s: new content is in force", self.path)
             try:
@@ -241,9 +241,10 @@ class WatchedFile(Generic[Content]):
             except Exception as error:
                 broker.log.error("%s: after a change", self.path, exc_info=error)
 
-    def _is_news(self, problem: str) -> bool:
-        """Whether this is not what the file was refused for at the last look."""
+    def _complain(self, broker: Broker, problem: str) -> bool:
+        """Tells what the file is refused for, "" if it is not; returns whether it was not at the last look."""
         before, self._complaint = self._complaint, problem
+        broker.set_problem(self.path.name, problem)
         return problem != before
 
     async def _wait_written(self, broker: Broker, data: bytes) -> bytes:

@@ -154,6 +154,8 @@ class TestWatching:
             for text in ("bad", "bad", "\nbad", "one", "bad"):
                 path.write_text(text)
                 await file.look(broker, on_change)
+                said = broker.problems.get("rules", "")
+                assert said.endswith(": a bad word") is (text != "one")
         rules = Path("rules").absolute()
         assert [record.message.split(";")[0] for record in caplog.records] == [
             f"{rules}, line 1: a bad word",

@@ -157,6 +157,8 @@ class Handle:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._readers: list[Callable[[], object]] = []
         self.gauges: dict[str, PluginGauge] = {}
+        #: What is wrong, by what it is about.
+        self.problems: dict[str, str] = {}
         self._log = logging.getLogger(f"vmq.plugins.{name}")
         self._config_dir = config_dir
 
@@ -254,6 +256,11 @@ class Handle:
                 if ends_task(error):
                     raise
                 self._log.error("the plugin's files are not read anew", exc_info=error)
+
+    def set_problem(self, about: str, text: str) -> None:
+        self.problems.pop(about, None)
+        if text:
+            self.problems[about] = text
 
     def metrics(self) -> Sequence[SeenMetric]:
         return self._host.figures()

@@ -22,17 +22,27 @@ def not_asked(loaded: Iterable[LoadedPlugin]) -> list[str]:
     ]
 
 
-def not_taken(behind: Iterable[str], not_reloaded: Iterable[str]) -> Iterator[str]:
+def not_taken(
+    behind: Iterable[str], not_reloaded: Iterable[str], loaded: Iterable[LoadedPlugin]
+) -> Iterator[str]:
     """What is told of plugins that are not as they were to be. Why may quote secret options: it is for the operator.
 
     Args:
         behind: those of which the configuration says otherwise.
         not_reloaded: those that run, and that an operator has reloaded in vain.
+        loaded: those that run, and may have told of problems themselves.
     """
     for name in behind:
         yield f"plugin {name} is not as the configuration has it; vmq plugin list says why"
     for name in not_reloaded:
         yield f"plugin {name} could not be reloaded, its old code goes on; vmq plugin list says why"
+    for each in loaded:
+        for about in _own_problems(each):
+            yield f"plugin {each.name} has a problem with {about}; vmq plugin list says which"
+
+
+def _own_problems(loaded: LoadedPlugin | None) -> dict[str, str]:
+    return {} if loaded is None or loaded.handle is None else loaded.handle.problems
 
 
 class Status(Struct, frozen=True):
@@ -46,7 +56,7 @@ class Status(Struct, frozen=True):
     breaker: str
     errors: int
     timeouts: int
-    #: Why it is not as it was last to be: its code or its options cannot be taken.
+    #: Why it is not as it was last to be: its code, its options or a file of its own cannot be taken.
     problem: str = ""
     #: Of a change: what everybody may do since then, as no plugin is asked any more.
     opened: str = ""
@@ -80,5 +90,5 @@ def status_of(
         breaker=loaded.guard.state.value if loaded is not None else State.CLOSED.value,
         errors=guard.errors.total() if guard is not None else 0,
         timeouts=guard.timeouts.total() if guard is not None else 0,
-        problem=problem,
+        problem="; ".join(filter(None, (problem, *_own_problems(loaded).values()))),
     )

@@ -24,7 +24,7 @@ def condition_of(broker: "WholeBroker") -> Health:
         add_core(health, broker.parts.core, broker.monitor.recent_lag())
         health.degraded.extend(not_asked(broker.plugins.in_order()))
         plugins = broker.plugins
-        health.degraded.extend(not_taken(plugins.behind, plugins.not_reloaded))
+        health.degraded.extend(not_taken(plugins.behind, plugins.not_reloaded, plugins.in_order()))
     if broker.streaming is not None:
         health.degraded.extend(broker.streaming.problems())
     health.degraded.extend(broker.jobs.problems())

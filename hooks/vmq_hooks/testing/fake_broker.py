@@ -123,6 +123,8 @@ class FakeBroker:
         self.connected: set[SubscriberId] | None = None
         #: Raised by the next calls of `publish`, as a full or stopping broker would.
         self.publish_error: Exception | None = None
+        #: What the plugin says is wrong, by what it is about.
+        self.problems: dict[str, str] = {}
         #: What spawned work raised.
         self.errors: list[BaseException] = []
         #: The sessions of bridges; a test gives them messages by `deliver`.
@@ -272,6 +274,11 @@ class FakeBroker:
 
     def forget_verdicts(self) -> None:
         self.forgotten += 1
+
+    def set_problem(self, about: str, text: str) -> None:
+        self.problems.pop(about, None)
+        if text:
+            self.problems[about] = text
 
     def metrics(self) -> Sequence[Metric]:
         return [*self.figures, *self.counters.values()]

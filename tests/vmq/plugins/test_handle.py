@@ -35,6 +35,13 @@ async def test_what_the_handle_gives(tmp_path: Path) -> None:
             assert await peer.rest() == b""
         assert not await handle.disconnect(SubscriberId("c"))
         assert await handle.run_in_thread(sum, [1, 2]) == 3
+        handle.set_problem("accounts", "it does not answer")
+        assert broker.plugins.statuses()[0].problem == "it does not answer"
+        assert broker.health() == [
+            "plugin doors has a problem with accounts; vmq plugin list says which"
+        ]
+        handle.set_problem("accounts", "")
+        assert broker.health() == []
 
 
 async def test_a_durable_subscription_gets_again_what_was_not_asked_past(tmp_path: Path) -> None:
