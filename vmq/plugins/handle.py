@@ -3,6 +3,8 @@
 import asyncio
 import inspect
 import logging
+import os
+import threading
 from collections.abc import (
     AsyncIterator,
     Callable,
@@ -13,7 +15,9 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
+from contextvars import copy_context
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, ParamSpec, Protocol, TypeVar
 
@@ -27,6 +31,10 @@ from vmq.version import __version__
 
 #: Seconds that what a plugin does has to end.
 STOP_TIMEOUT: Final = 10.0
+#: Seconds that its threads have, which nobody can end.
+THREAD_REST: Final = 2.0
+#: Threads that one plugin may have at a time.
+AT_ONCE: Final = min(32, (os.cpu_count() or 1) + 4)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -131,6 +139,56 @@ class PluginCounters:
             yield from family.values()
 
 
+class PluginThreads:
+    """Threads for what blocks in a plugin: of its own, as those of the event loop's executor write the broker's store.
+
+    One that never ends keeps nobody but the plugin's next calls, and not the process.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._free = asyncio.Semaphore(AT_ONCE)
+        self._running: set[asyncio.Future[tuple[Any, BaseException | None]]] = set()
+
+    async def run(self, function: Callable[[], R]) -> R:
+        """What the function gives, or raises."""
+        await self._free.acquire()
+        loop = asyncio.get_running_loop()
+        arrived: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
+        context = copy_context()
+
+        def end(outcome: tuple[Any, BaseException | None]) -> None:
+            self._free.release()
+            self._running.discard(arrived)
+            arrived.set_result(outcome)
+
+        def work() -> None:
+            try:
+                outcome: tuple[Any, BaseException | None] = (context.run(function), None)
+            except BaseException as error:  # noqa: BLE001 - handed to whoever waits for it
+                outcome = (None, error)
+            with suppress(RuntimeError):  # the event loop has ended
+                loop.call_soon_threadsafe(end, outcome)
+
+        self._running.add(arrived)
+        try:
+            threading.Thread(target=work, name=f"vmq-plugin-{self._name}", daemon=True).start()
+        except RuntimeError as error:  # the system gives no more
+            end((None, error))
+        found, raised = await asyncio.shield(arrived)
+        if raised is not None:
+            raise raised
+        result: R = found
+        return result
+
+    async def finish(self) -> bool:
+        """Waits a little while for what runs; returns whether all has ended."""
+        if not self._running:
+            return True
+        _, left = await asyncio.wait(set(self._running), timeout=THREAD_REST)
+        return not left
+
+
 class PluginGauge(NamedTuple):
     """A gauge of a plugin; it ends with the plugin."""
 
@@ -155,6 +213,7 @@ class Handle:
         self._counters = counters
         self._forget = forget
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._threads = PluginThreads(name)
         self._readers: list[Callable[[], object]] = []
         self.gauges: dict[str, PluginGauge] = {}
         #: What is wrong, by what it is about.
@@ -301,10 +360,10 @@ class Handle:
     async def run_in_thread(
         self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
     ) -> R:
-        return await asyncio.to_thread(function, *args, **kwargs)
+        return await self._threads.run(partial(function, *args, **kwargs))
 
     async def close(self) -> None:
-        """Cancels the spawned work and waits for its end, not for that of work that will not be cancelled."""
+        """Cancels the spawned work and waits for its end, and threads', not for that of what does not end."""
         tasks = self._tasks - {asyncio.current_task()}
         for task in tasks:
             task.cancel()
@@ -312,6 +371,8 @@ class Handle:
             _, left = await asyncio.wait(tasks, timeout=STOP_TIMEOUT)
             for each in left:
                 self._log.error("a task of the plugin does not end: %s", each.get_name())
+        if not await self._threads.finish():
+            self._log.error("a thread of the plugin does not end")
 
 
 async def _contained(work: Coroutine[Any, Any, Any]) -> Any:

@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from vmq_hooks import Plugin, Refuse
@@ -29,7 +30,7 @@ from vmq.plugins.compiling import (
     notices,
 )
 from vmq.plugins.guard import PluginGuard
-from vmq.plugins.handle import Handle, Host, PluginCounters, PluginGauge
+from vmq.plugins.handle import Handle, Host, PluginCounters, PluginGauge, PluginThreads
 from vmq.plugins.loaded import LoadedPlugin
 from vmq.plugins.loading import LoadError, installed
 from vmq.plugins.places import is_within
@@ -423,7 +424,7 @@ class Plugins:
             plugin, config = self._load(name, options)
             broker = CheckingBroker(options, self._streams)
             async with asyncio.timeout(START_TIMEOUT):
-                await asyncio.to_thread(check, name, options, plugin, config, broker)
+                await PluginThreads(name).run(partial(check, name, options, plugin, config, broker))
         except TimeoutError:
             raise PluginError(
                 f"plugin {name}: check takes longer than {START_TIMEOUT:g} s"

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import threading
 from functools import partial
 from pathlib import Path
 
@@ -9,10 +10,12 @@ import pytest
 from vmq_hooks import (
     Broker,
     Message,
+    Plugin,
     SubscriberId,
 )
 from vmq_hooks.testing import FakeBroker
 
+from tests.support import wire as mqtt
 from tests.support.present import present
 from tests.vmq.plugins.doors import Doors
 from tests.vmq.plugins.support import TIMEOUT, peer_of, serving
@@ -103,3 +106,27 @@ async def test_what_is_asked_for_amiss_is_told_at_once_and_files_are_read_by_pla
         await handle.reread()
         await fake.reload()
     assert read == [handle, fake]
+
+
+async def test_threads_that_hang_hold_up_their_plugin_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("vmq.plugins.handle.THREAD_REST", 0.01)
+    over = threading.Event()
+    async with serving(tmp_path, {"doors": Doors(), "other": Plugin()}) as broker:
+        handle, other = (present(broker.plugins.loaded[name].handle) for name in ("doors", "other"))
+        calls = [asyncio.create_task(handle.run_in_thread(over.wait)) for _ in range(40)]
+        await asyncio.sleep(0)
+        async with asyncio.timeout(TIMEOUT):
+            # The store's commits are made in threads, too.
+            async with peer_of(broker) as peer:
+                await peer.connect("c", clean=False)
+                await peer.ask(mqtt.subscribe_packet(1, ("a", 1)))
+            assert await other.run_in_thread(sum, [1, 2]) == 3
+            with pytest.raises(RuntimeError, match="StopIteration"):
+                await other.run_in_thread(next, iter(()))
+            await broker.plugins.disable("doors")
+        assert "a thread of the plugin does not end" in caplog.messages
+        assert not any(each.done() for each in calls)
+        over.set()
+        assert await asyncio.gather(*calls) == [True] * 40
