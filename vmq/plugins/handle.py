@@ -314,7 +314,7 @@ class Handle:
             except BaseException as error:
                 if ends_task(error):
                     raise
-                self._log.error("the plugin's files are not read anew", exc_info=error)
+                self._log.error("files of plugin %s are not read anew", self._name, exc_info=error)
 
     def set_problem(self, about: str, text: str) -> None:
         self.problems.pop(about, None)
@@ -355,7 +355,8 @@ class Handle:
         self._tasks.discard(task)
         error = None if task.cancelled() else task.exception()
         if error is not None:
-            self._log.error("a task of the plugin failed: %s", task.get_name(), exc_info=error)
+            what = task.get_name()
+            self._log.error("a task of plugin %s failed: %s", self._name, what, exc_info=error)
 
     async def run_in_thread(
         self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
@@ -370,9 +371,10 @@ class Handle:
         if tasks:
             _, left = await asyncio.wait(tasks, timeout=STOP_TIMEOUT)
             for each in left:
-                self._log.error("a task of the plugin does not end: %s", each.get_name())
+                what = each.get_name()
+                self._log.error("a task of plugin %s does not end: %s", self._name, what)
         if not await self._threads.finish():
-            self._log.error("a thread of the plugin does not end")
+            self._log.error("a thread of plugin %s does not end", self._name)
 
 
 async def _contained(work: Coroutine[Any, Any, Any]) -> Any:

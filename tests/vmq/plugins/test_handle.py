@@ -87,7 +87,7 @@ async def test_a_task_that_will_not_be_cancelled_holds_nothing_up(
         assert not task.done()
         gate.set()
         await task
-    assert "a task of the plugin does not end: stubborn" in caplog.messages
+    assert "a task of plugin doors does not end: stubborn" in caplog.messages
 
 
 async def test_what_is_asked_for_amiss_is_told_at_once_and_files_are_read_by_plain_functions(
@@ -126,7 +126,7 @@ async def test_threads_that_hang_hold_up_their_plugin_alone(
             with pytest.raises(RuntimeError, match="StopIteration"):
                 await other.run_in_thread(next, iter(()))
             await broker.plugins.disable("doors")
-        assert "a thread of the plugin does not end" in caplog.messages
+        assert "a thread of plugin doors does not end" in caplog.messages
         assert not any(each.done() for each in calls)
         over.set()
         assert await asyncio.gather(*calls) == [True] * 40

@@ -196,7 +196,7 @@ async def test_code_that_ends_the_program_ends_itself(
             raise error
 
         await asyncio.wait([handle.spawn(ends())])
-        await until(lambda: "a task of the plugin failed" in caplog.text)
+        await until(lambda: "a task of plugin stamp failed" in caplog.text)
 
 
 async def test_plugins_are_told_of_options_that_changed(tmp_path: Path) -> None:
