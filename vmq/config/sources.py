@@ -119,9 +119,17 @@ class Sources(Generic[T]):
     def add_environment(self, environ: Mapping[str, str]) -> None:
         """Read the `VMQ_SECTION__OPTION` variables; other variables are not ours."""
         for variable in sorted(environ):
-            if variable.startswith(ENVIRONMENT_PREFIX) and "__" in variable:
-                key = tuple(variable.removeprefix(ENVIRONMENT_PREFIX).lower().split("__"))
-                self._set(key, _Leaf(f"environment {variable}", _readings(environ[variable])))
+            if not variable.startswith(ENVIRONMENT_PREFIX):
+                continue
+            name, source = (
+                variable.removeprefix(ENVIRONMENT_PREFIX).lower(),
+                f"environment {variable}",
+            )
+            if "__" in name:
+                self._set(tuple(name.split("__")), _Leaf(source, _readings(environ[variable])))
+            elif key := self._with_one_underscore(name):
+                meant = ENVIRONMENT_PREFIX + "__".join(key).upper()
+                self._problems.append(Problem(".".join(key), f"did you mean {meant}?", source))
 
     def add_text(self, key: str, text: str) -> None:
         """Read one value by its dotted key, as the environment would give it; problems name no source."""
@@ -172,6 +180,14 @@ class Sources(Generic[T]):
     def _is_named(self, section: str) -> bool:
         """Whether a section is a table of named tables."""
         return section in self._sections and self._sections[section][1]
+
+    def _with_one_underscore(self, name: str) -> Key:
+        """The option that a variable of this name is meant for, if its section is not parted from it by two."""
+        for section, (struct, named) in self._sections.items():
+            option = name.removeprefix(section + "_")
+            if not named and option != name and option in struct.__struct_fields__:
+                return section, option
+        return ()
 
     def _lay(self, name: str, value: object, source: Callable[[str], str | None]) -> None:
         depth = 3 if self._is_named(name) else 2

@@ -145,6 +145,13 @@ def test_a_file_that_is_no_text_is_an_error(file: Path) -> None:
     assert line.startswith(f"{file}: configuration: not TOML: ")
 
 
+def test_a_variable_with_one_underscore_behind_its_section_is_an_error() -> None:
+    (line,) = refused(environ={"VMQ_QUEUE_MAX_BYTES": "5", "VMQ_QUEUE_PORT": "tcp://10.0.0.1:1883"})
+    assert line == (
+        "environment VMQ_QUEUE_MAX_BYTES: queue.max_bytes: did you mean VMQ_QUEUE__MAX_BYTES?"
+    )
+
+
 def test_an_unknown_variable_with_a_section_is_an_error() -> None:
     (line,) = refused(environ={"VMQ_QUEUE__DORP": "oldest"})
     assert line == (
