@@ -210,7 +210,8 @@ class ListenerOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     certfile: Annotated[
         _File | None,
         Meta(
-            description="TLS: the server's certificate and its chain (PEM). New files are taken up while running.",
+            description="TLS: the server's certificate and its chain (PEM). New files are taken up while running, by "
+            "grpc+tls when the listener is opened anew.",
             extra={"accepts": "a path"},
         ),
     ] = None
