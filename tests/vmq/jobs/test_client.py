@@ -1,12 +1,14 @@
 """`vmq.jobs.connect`: a client for threads and one for asyncio, on real sockets."""
 
 import asyncio
+import logging
 import ssl
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.until import until
 from tests.vmq.jobs.serving import PlainGuard, config_of, machine, port_of
 from vmq.broker import Broker
 from vmq.jobs import JobError, connect
@@ -125,7 +127,7 @@ async def test_a_password(tmp_path: Path) -> None:
                 await jobs.get("mail")
 
 
-async def test_tls(tmp_path: Path) -> None:
+async def test_tls(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     authority = Authority(tmp_path / "ca")
     issued = authority.issue("localhost", hosts=["localhost"])
     files = {"certfile": str(issued.certfile), "keyfile": str(issued.keyfile)}
@@ -134,6 +136,9 @@ async def test_tls(tmp_path: Path) -> None:
         url = f"resp+tls://localhost:{port_of(broker)}"
         async with connect(url, context) as jobs:
             assert (await jobs.add("mail", "x")).startswith("D-")
+        # Whoever ends TLS before the connection (close_notify) ends in order.
+        await until(lambda: not broker.listeners["jobs"].connections)
+        assert not [each for each in caplog.records if each.levelno >= logging.ERROR]
         with pytest.raises(ssl.SSLError):
             async with connect(url):
                 pass

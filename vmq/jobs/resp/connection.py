@@ -138,6 +138,9 @@ class RespConnection(RespUser):
     def eof_received(self) -> bool:
         return False
 
+    def send_corked(self) -> None:
+        """TLS asks before it closes: each pass has written what it had to tell."""
+
     def connection_lost(self, error: Exception | None) -> None:
         if self.lost:
             return
