@@ -416,7 +416,7 @@ class Broker(Configured):
         self._spawn(self.plugins.reread())
 
     async def followed(self) -> list[str]:
-        return [*not_renewed(self.listeners.of_mqtt()), *await self.parts.followed()]
+        return [*not_renewed(self.listeners.values()), *await self.parts.followed()]
 
     def _follow(self, live: LiveConfig, changed: list[str]) -> None:
         self.parts.follow(live.config, changed)

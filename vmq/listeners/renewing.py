@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 
 from vmq.listeners.listener import Listener
+from vmq.listeners.state import AnyListener
 
 #: Seconds between two looks at the files.
 INTERVAL = 10
@@ -23,12 +24,12 @@ def renew(listeners: Iterable[Listener]) -> bool:
     return good
 
 
-def not_renewed(listeners: Iterable[Listener]) -> list[str]:
+def not_renewed(listeners: Iterable[AnyListener]) -> list[str]:
     """The listeners that could not use their files of late, and why, a line each."""
     return [
         f"listener {each.name} keeps its old certificates: {each.outdated_because}"
         for each in listeners
-        if each.outdated_because
+        if isinstance(each, Listener) and each.outdated_because
     ]
 
 

@@ -18,7 +18,7 @@ def condition_of(broker: "WholeBroker") -> Health:
     health = Health([], [])
     for listener in broker.listeners.values():
         add_listener(health, listener)
-    health.degraded.extend(not_renewed(broker.listeners.of_mqtt()))
+    health.degraded.extend(not_renewed(broker.listeners.values()))
     if broker.is_started:
         health.degraded.extend(broker.parts.damage.reasons())
         add_core(health, broker.parts.core, broker.monitor.recent_lag())
