@@ -74,7 +74,6 @@ class Listener:
         self.anonymous = config.anonymous_allowed(name)
         self.anonymous_until_hook = config.anonymous_until_hook(name)
         self.registry = registry
-        #: The hooks for its clients.
         self.hooks = registry.core.hooks
         #: Where it listens, with its real port once it is open.
         self.url = self.options.url
@@ -90,8 +89,7 @@ class Listener:
         #: The protocol of the transport that is being made.
         self._protocol: Any = None
         #: Whose connection came last, and what it counts as.
-        self._host = ""
-        self._network = ""
+        self._host = self._network = ""
         self._context: ssl.SSLContext | None = None
         self._stamp: Stamp = ()
         #: Why it goes by older certificates than those in its files; "": it does not.
