@@ -3,13 +3,15 @@
 It makes a transport for less than `connect_accepted_socket` takes. But it knows no pause; it takes one client a turn
 of the event loop, however many wait; and where there is no file left it closes everybody who waits, and tells nobody.
 So it is used only while there is nothing to decide, and gives the socket back at the first sign of anything else. That
-a next client can have a file is looked at each time: only what opens one before that client comes can still take it.
+a next client can have a file is looked at each time, and that some are left for what opens others before it comes.
 """
 
 import asyncio
 import logging
 import os
+import resource
 import select
+import sys
 from collections.abc import Callable
 from socket import socket
 from typing import Any, Final
@@ -18,6 +20,8 @@ from vmq.core.context import Core
 
 log = logging.getLogger("vmq.listeners")
 
+#: Files that are to be left beside that of the next client.
+SPARE: Final = 16
 #: After so many clients it looks whether another one waits.
 LOOK: Final = 8
 
@@ -53,6 +57,9 @@ class SingleServer:
         self.may_offer = may_offer
         self.gave_back = gave_back
         self.server: Any = None
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        #: Who opens a file gets the lowest free number: from this one on too few are left.
+        self.end: int = sys.maxsize if most == resource.RLIM_INFINITY else most - SPARE
         #: Clients since the start.
         self.taken: int = 0
         self.waiting: Any = select.poll()
@@ -83,10 +90,11 @@ class SingleServer:
         if self.core.loop_lag > self.max_drift:
             return False
         try:
-            os.close(os.dup(self.file))
+            file = os.dup(self.file)
         except OSError:
             return False
-        return True
+        os.close(file)
+        return file < self.end
 
     def take(self) -> Any:
         """A client is in: returns what takes its bytes."""

@@ -4,6 +4,7 @@ import asyncio
 import errno
 import logging
 import os
+import resource
 import socket
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -18,7 +19,7 @@ from tests.vmq.listeners.test_listener import TIMEOUT, Opened, hang_up
 from tests.vmq.support import House
 from vmq.config.options import Config, ListenerOptions
 from vmq.listeners.acceptor import ALONE, Acceptor
-from vmq.listeners.single_server import LOOK
+from vmq.listeners.single_server import LOOK, SPARE
 
 DRIFT = 0.02
 CONNACK = b"\x20\x02\0\0"
@@ -79,8 +80,10 @@ class Gate:
 def a_gate() -> Iterator[Gate]:
     gate = Gate()
     with gate.stack:
-        yield gate
-        gate.acceptor.close()
+        try:
+            yield gate
+        finally:  # else its server keeps the loop from ending
+            gate.acceptor.close()
 
 
 def under_uvloop(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
@@ -148,6 +151,18 @@ def test_without_a_file_for_the_next_client_it_gives_back(monkeypatch: pytest.Mo
                 assert not gate.acceptor.server.start()
             await gate.come(1)
             assert (gate.offered, gate.arrived) == (1, 1)
+
+    come()
+
+
+def test_with_few_files_left_it_takes_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _which: (SPARE, SPARE))
+
+    @under_uvloop
+    async def come() -> None:
+        with a_gate() as gate:
+            await gate.come(2 * ALONE)
+            assert (gate.offered, gate.arrived) == (0, 2 * ALONE)
 
     come()
 
