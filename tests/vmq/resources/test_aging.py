@@ -74,6 +74,7 @@ def test_a_clock_that_begins_anew_at_each_boot_and_is_set_then_keeps_nothing_for
         durable.pass_time(2)
         look(durable)
         assert durable.queue("s").waiting() == 0
+        durable.commit()
         durable.wall_clock.advance(-years)
         durable.restart()
 
