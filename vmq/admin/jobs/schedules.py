@@ -36,13 +36,14 @@ def list_schedules(broker: "BrokerView") -> list[ScheduleRow]:
             timezone=each.options.timezone,
             queue=each.options.queue,
             mountpoint=each.options.mountpoint,
-            last=_text(each.last),
-            next=_text(each.next()),
+            last=iso_time(each.last),
+            next=iso_time(each.next()),
             body=each.options.body,
         )
         for each in service.schedules.all
     ]
 
 
-def _text(moment: float) -> str:
+def iso_time(moment: float) -> str:
+    """Seconds since 1970, for people."""
     return datetime.fromtimestamp(int(moment), UTC).isoformat().replace("+00:00", "Z")

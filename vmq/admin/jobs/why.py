@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 from msgspec import Meta, Struct
 
 from vmq.admin.jobs.queues import JobRow, find_job, opened, row_of, split_name
+from vmq.admin.jobs.schedules import iso_time
 from vmq.admin.steps import NOTE, OK, STOP, Step, remedy_of
 
 if TYPE_CHECKING:
@@ -55,7 +56,8 @@ def _steps(service: "JobService", job: "Job", row: JobRow) -> Iterator[Step]:
         yield Step("key", NOTE, f"no second job with the key {row.key!r} is added in its window")
     for each in row.history:
         when, _, what = each.partition(" ")
-        yield Step("failure", NOTE, f"{what}, {when} s since 1970")
+        is_time = when.isdecimal() and len(when) < 12  # a job that was loaded says what it likes
+        yield Step("failure", NOTE, f"{what}, {iso_time(int(when)) if is_time else when}")
     queue = job.queue
     if row.state == "dead":
         remedy = f"vmq jobs retry {row.id}"
@@ -64,6 +66,15 @@ def _steps(service: "JobService", job: "Job", row: JobRow) -> Iterator[Step]:
         yield Step(
             "delayed", STOP, f"it is due in {row.next:.0f} s", remedy=f"vmq jobs retry {row.id}"
         )
+    elif row.state == "elsewhere":
+        look = (
+            ""
+            if row.next is None
+            else f"; unless it says so again this one asks in {row.next:.0f} s"
+        )
+        yield Step("elsewhere", OK, f"another node serves it{look}")
+    elif row.state == "done":
+        yield Step("done", STOP, "it is done; it goes once all nodes that had it know")
     elif row.state == "active":
         yield _held(service, job, row)
     elif queue.paused_out:

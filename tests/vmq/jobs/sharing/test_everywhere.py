@@ -1,5 +1,6 @@
 """What an operator asks of one node of a cluster is answered for all of them."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,20 @@ async def test_each_node_answers_for_all(tmp_path: Path) -> None:
                 assert (await ask(node, "show_job", id=job_id)).state == "queued"
                 assert (await ask(node, "why_job", id=job_id)).given
         assert len(await ask(a, "peek_jobs", queue="q", local=True)) == 1
+        # All three have the last one, and c serves it.
+        told = await ask(a, "why_job", id=ids[2], local=True)
+        assert "another node serves it" in told.verdict
+        outbox = a.nodes.post.outbox
+        outbox.transmit, transmit = (lambda name, payload: None), outbox.transmit
+        assert await a("ACKJOB", ids[2]) == 1
+        assert "it is done" in (await ask(a, "why_job", id=ids[2], local=True)).verdict
+        outbox.transmit = transmit
+        assert (await b.get("q")).decode() == ids[1]
+        assert await b("NACK", ids[1]) == 1
+        [nack] = [
+            each for each in (await ask(b, "why_job", id=ids[1])).steps if each.step == "failure"
+        ]
+        assert re.fullmatch(r"nack, 20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ", nack.reason)
 
 
 async def test_each_node_changes_what_others_have(tmp_path: Path) -> None:
