@@ -17,6 +17,9 @@ logger = logging.getLogger("vmq.cli")
 #: Seconds that tasks and threads have to end once the broker has stopped.
 REST: Final = 2.0
 
+#: Ask a broker that runs for something.
+REQUESTS: Final = (signal.SIGHUP, signal.SIGUSR1)
+
 
 def say_ready(addresses: list[str]) -> None:
     """Tell whoever started us that every listener accepts, and where."""
@@ -57,6 +60,19 @@ def on_signal(stop: Callable[[], None], at_once: Callable[[], None] | None = Non
 
     for each in (signal.SIGTERM, signal.SIGINT):
         signal.signal(each, handle)
+
+
+def hold_requests() -> None:
+    """Have SIGHUP and SIGUSR1 wait until `on_requests`: by default they end a process, also one that only begins."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, REQUESTS)
+
+
+def on_requests(reload: Callable[[], None], rotate: Callable[[], None]) -> None:
+    """Have SIGHUP read the configuration anew, and SIGUSR1 open the log file anew; also those that waited."""
+    loop = asyncio.get_running_loop()
+    for number, handle in zip(REQUESTS, (reload, rotate), strict=True):
+        loop.add_signal_handler(number, handle)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, REQUESTS)
 
 
 async def leave_nothing() -> None:

@@ -4,7 +4,6 @@ import asyncio
 import logging
 import os
 import resource
-import signal
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from pathlib import Path
@@ -13,7 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from vmq.cli.start.foreground import (
+    hold_requests,
     leave_nothing,
+    on_requests,
     on_signal,
     say_page,
     say_ready,
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
     from vmq.broker import Broker
     from vmq.cli.start.logs import BrokerLog
-    from vmq.cli.start.running import Running
     from vmq.config.load import LoadedConfig
     from vmq.config.options import Config
 
@@ -164,6 +164,7 @@ def start(
       vmq start --workers auto
       vmq start --serve docs/examples/chat
     """
+    hold_requests()
     overrides: dict[str, object] = {}
     if listen:
         overrides["listeners"] = listen
@@ -289,7 +290,7 @@ async def _serve(
     broker = Broker(config, admin=True, prepared=prepared, before_clients=partial(settle, config))
     broker.on_left = stopping.set
     running = Running(broker, log, Notifier(os.environ), load)
-    _on_requests(running)
+    on_requests(running.reload, running.rotate)
     await broker.start()
     if not stopping.is_set():
         compiled = "yes" if is_compiled() else "no"
@@ -316,13 +317,6 @@ def _page_links(broker: "Broker") -> list[str]:
     from vmq.http.dashboard.links import links_of
 
     return links_of(dashboard_of(broker))
-
-
-def _on_requests(running: "Running") -> None:
-    """Have SIGHUP reload the configuration, and SIGUSR1 open the log file anew."""
-    loop = asyncio.get_running_loop()
-    for number, handle in ((signal.SIGHUP, running.reload), (signal.SIGUSR1, running.rotate)):
-        loop.add_signal_handler(number, handle)
 
 
 def serves_streams(config: "Config") -> bool:

@@ -7,7 +7,14 @@ import signal
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from vmq.cli.start.foreground import on_signal, say_page, say_ready, settle_memory, unless
+from vmq.cli.start.foreground import (
+    on_requests,
+    on_signal,
+    say_page,
+    say_ready,
+    settle_memory,
+    unless,
+)
 from vmq.cli.start.running import Running
 from vmq.cli.start.service import Notifier
 from vmq.cli.terminal.console import USAGE, CliError
@@ -16,7 +23,6 @@ from vmq.version import __version__, is_compiled
 if TYPE_CHECKING:
     from vmq.cli.start.logs import BrokerLog
     from vmq.config.options import Config
-    from vmq.workers.supervisor import Supervisor
 
 logger = logging.getLogger("vmq.cli")
 
@@ -37,7 +43,12 @@ async def serve_workers(config: "Config", log: "BrokerLog", load: Callable[[], "
     supervisor.on_left = stopping.set
     on_signal(stopping.set, lambda: _kill(supervisor.pids()))
     running = Running(supervisor, log, notifier, load)
-    _on_requests(running, supervisor)
+
+    def rotate() -> None:
+        running.rotate()
+        supervisor.signal(signal.SIGUSR1)
+
+    on_requests(running.reload, rotate)
     if not await unless(stopping, supervisor.start()):
         logger.info("stopped")
         return
@@ -63,15 +74,3 @@ def _kill(pids: list[int]) -> None:
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
             pass
-
-
-def _on_requests(running: Running, supervisor: "Supervisor") -> None:
-    """Have SIGHUP reload the configuration of all, and SIGUSR1 have all open the log file anew."""
-
-    def rotate() -> None:
-        running.rotate()
-        supervisor.signal(signal.SIGUSR1)
-
-    loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGHUP, running.reload)
-    loop.add_signal_handler(signal.SIGUSR1, rotate)

@@ -114,6 +114,29 @@ def test_a_log_file_is_opened_anew_on_a_signal(configured: Configured, tmp_path:
     assert running.broker.stderr_text() == ""
 
 
+#: Sends a program a signal while it begins.
+EARLY = """
+import os, signal, sys
+
+class Finder:
+    def find_spec(self, name, *_):
+        if name == "vmq.broker":
+            os.kill(os.getpid(), signal.SIGUSR1)
+
+sys.meta_path.insert(0, Finder())
+"""
+
+
+def test_a_signal_that_comes_before_the_start_waits(
+    fresh_broker: BrokerFactory, tmp_path: Path
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(EARLY)
+    running = Configured(fresh_broker, tmp_path / "vmq.toml", {"PYTHONPATH": str(tmp_path)})
+    file = tmp_path / "vmq.log"
+    running.start(f'[log]\nfile = "{file}"\nformat = "json"\n')
+    reach(lambda: sorted(messages(file)) == ["log opened anew", "started"])
+
+
 def test_a_log_file_that_cannot_be_is_an_error(tmp_path: Path) -> None:
     from tests.vmq.cli.program import run
 
