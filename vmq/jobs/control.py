@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from vmq_hooks.files import replace_file
+
 from vmq.jobs.options import whole
 from vmq.jobs.queues import JobRefusedError
 
@@ -101,9 +103,7 @@ class JobControl:
             if self.max_memory is None:
                 self.path.unlink(missing_ok=True)
                 return
-            new = self.path.with_suffix(".new")
-            new.write_text(json.dumps({"maxmemory": self.max_memory}))
-            new.replace(self.path)
+            replace_file(self.path, json.dumps({"maxmemory": self.max_memory}).encode())
         except OSError as error:
             raise JobRefusedError(f"ERR cannot be written: {error.strerror}") from None
 

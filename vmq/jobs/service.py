@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from vmq_hooks.files import replace_file
+
 from vmq.config.jobs import options_of
 from vmq.config.options import Config
 from vmq.core.context import Core
@@ -196,7 +198,7 @@ class JobService:
             found = b""
         if len(found) != 40:
             found = hashlib.sha256(secrets.token_bytes(32)).hexdigest()[:40].encode()
-            path.write_bytes(found + b"\n")
+            replace_file(path, found + b"\n")
         return found
 
     def _limit_anew(self) -> None:

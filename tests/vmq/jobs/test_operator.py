@@ -72,7 +72,7 @@ async def test_what_is_refused_to_an_operator_and_why(
 async def test_a_value_that_cannot_be_kept_is_told(tmp_path: Path) -> None:
     async with Broker(config_of(tmp_path, admin=True)) as broker, client_of(broker) as redis:
         await redis.config_set("maxmemory", 2_000_000)
-        (tmp_path / "data" / "jobs" / "config.new").mkdir()
+        (tmp_path / "data" / "jobs" / "config.json.tmp").mkdir()
         with pytest.raises(ResponseError, match="cannot be written"):
             await redis.config_rewrite()
         assert (await redis.config_get("maxmemory"))["maxmemory"] == "2000000"

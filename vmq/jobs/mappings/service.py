@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from vmq_hooks.files import replace_file
 
 from vmq.config.mappings import MappingOptions
 from vmq.core.context import Core
@@ -211,9 +212,7 @@ class Mappings(MappingFinder):
             OSError: that cannot be kept; nothing changed.
         """
         switched = {**self.switched, name: is_enabled}
-        new = self.path.with_suffix(".new")
-        new.write_text(json.dumps(switched))
-        new.replace(self.path)
+        replace_file(self.path, json.dumps(switched).encode())
         self.switched = switched
         self.all[name].is_enabled = is_enabled
         self._begin()
