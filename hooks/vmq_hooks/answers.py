@@ -282,6 +282,8 @@ def check_filter(topic_filter: str) -> None:
     if good:
         good = all(word == "+" or "+" not in word for word in words)
         good = good and (words[-1] == "#" or "#" not in words[-1])
+    if topic_filter.startswith("$share/"):  # then the name of a group, and a filter
+        good = good and words[1] not in ("", "+") and words[2:] not in ([], [""])
     if not good:
         raise AnswerError(f"{_shown(topic_filter)} is no topic filter")
 

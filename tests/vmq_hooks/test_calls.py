@@ -120,6 +120,10 @@ def test_what_is_no_answer_is_named(answer: Any, why: str) -> None:
         ([Subscription("a#", 0)], "no topic filter"),
         ([Subscription("a/+b", 0)], "no topic filter"),
         ([Subscription("#/a", 0)], "no topic filter"),
+        ([Subscription("$share/g", 0)], "no topic filter"),
+        ([Subscription("$share//a", 0)], "no topic filter"),
+        ([Subscription("$share/+/a", 0)], "no topic filter"),
+        ([Subscription("$share/g/", 0)], "no topic filter"),
         (Accept(modifiers={"qos": 1}), "no modifiers"),
     ),
 )
