@@ -23,6 +23,8 @@ FILE: Final = "bans.json"
 LOCK: Final = "bans.lock"
 #: Bans that one broker keeps.
 MAX_BANS: Final = 10_000
+#: Bits before an IPv4 address in IPv6's form of it (RFC 4291, 2.5.5.2).
+_MAPPED: Final = 96
 
 Kind = Literal["client_id", "user", "address"]
 
@@ -212,7 +214,11 @@ def checked(kind: Kind, value: str) -> str:
     if kind != "address":
         return value
     try:
-        return str(ipaddress.ip_network(value, strict=False))
+        network = ipaddress.ip_network(value, strict=False)
+        mapped = getattr(network.network_address, "ipv4_mapped", None)
+        if mapped is not None and network.prefixlen >= _MAPPED:  # clients are looked up as IPv4
+            network = ipaddress.ip_network((mapped, network.prefixlen - _MAPPED))
+        return str(network)
     except ValueError:
         raise BansError(
             f"address: {value!r} is none; accepted: 192.0.2.7, 192.0.2.0/24, 2001:db8::/64"
