@@ -198,11 +198,10 @@ class Bridge:
         gone = [each for each in self._subscribed.load() if each not in filters]
         if gone and remote.session_present:
             await remote.unsubscribe(gone)
-        if filters:
-            # Kept before it is true: what was never subscribed to can be unsubscribed without harm.
-            await self._broker.run_in_thread(self._subscribed.save, filters)
-            await remote.subscribe(wanted)
+        # Kept before it is true: what was never subscribed to can be unsubscribed without harm.
         await self._broker.run_in_thread(self._subscribed.save, filters)
+        if filters:
+            await remote.subscribe(wanted)
         self._greeted = True
 
     def _tell_of_drop(self, topic: str, why: str) -> None:

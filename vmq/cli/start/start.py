@@ -165,9 +165,7 @@ def start(
       vmq start --serve docs/examples/chat
     """
     hold_requests()
-    overrides: dict[str, object] = {}
-    if listen:
-        overrides["listeners"] = listen
+    overrides: dict[str, object] = {"listeners": listen} if listen else {}
     if data_dir is not None:
         overrides["broker.data_dir"] = data_dir
     if allow_anonymous:
