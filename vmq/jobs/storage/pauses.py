@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-from vmq_hooks.files import replace_file
 
 from vmq.jobs.queue import JobQueue
 
@@ -48,4 +47,6 @@ class JobPauses:
             for each in queues
             if each.paused_in or each.paused_out
         }
-        replace_file(self.path, json.dumps(paused).encode())
+        new = self.path.with_suffix(".new")
+        new.write_text(json.dumps(paused))
+        new.replace(self.path)
