@@ -369,9 +369,8 @@ class RollCall:
         if len(self._detector.down) > len(self._detector.up) + 1:
             return
         dead = self._detector.dead(now)
-        expired = [
-            peer for peer in dead if self._membership.incarnation(peer)
-        ]  # not removed just now
+        # Unless it was removed just now.
+        expired = [peer for peer in dead if self._membership.incarnation(peer)]
         for peer in expired:
             self._membership.exclude(peer, Status.EXPIRED)
         if expired:

@@ -121,10 +121,8 @@ class Sources(Generic[T]):
         for variable in sorted(environ):
             if not variable.startswith(ENVIRONMENT_PREFIX):
                 continue
-            name, source = (
-                variable.removeprefix(ENVIRONMENT_PREFIX).lower(),
-                f"environment {variable}",
-            )
+            name = variable.removeprefix(ENVIRONMENT_PREFIX).lower()
+            source = f"environment {variable}"
             if "__" in name:
                 self._set(tuple(name.split("__")), _Leaf(source, _readings(environ[variable])))
             elif key := self._with_one_underscore(name):

@@ -138,10 +138,8 @@ def test_filters_count_for_the_time_that_they_took(
 
     def confirmed(self: WildcardSubscribers) -> int:
         nonlocal late
-        known, late = (
-            late,
-            3600 * 10**9,
-        )  # the messages are through, and an hour later all are confirmed
+        # The messages are through, and an hour later all are confirmed.
+        known, late = late, 3600 * 10**9
         return self.sent if known else -1
 
     monkeypatch.setattr(WildcardSubscribers, "confirmed", confirmed)

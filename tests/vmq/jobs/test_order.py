@@ -67,9 +67,8 @@ def test_a_search_of_a_segment_goes_on_where_it_stopped() -> None:
     assert looks.count < 10_000
     assert walk.some(3, 1) == []
     assert walk.is_over
-    assert (
-        len(walk.some(3, 500)) == 500
-    )  # from the first on again: some may have come back to memory
+    # From the first on again: some may have come back to memory.
+    assert len(walk.some(3, 500)) == 500
 
 
 @given(st.lists(st.tuples(st.sampled_from("anog"), st.integers(0, 3000)), max_size=40))

@@ -98,9 +98,8 @@ class Active:
         self.index = index
         self.began = began
         self.synced = 0
-        self.syncing = (
-            threading.Lock()
-        )  # the system tells one of two who sync a file that it failed
+        # The system tells one of two who sync a file that it failed.
+        self.syncing = threading.Lock()
         self.is_doubtful = False
 
     def write(self, parts: Iterable[bytes | memoryview]) -> None:
