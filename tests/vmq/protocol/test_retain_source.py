@@ -29,6 +29,17 @@ class Judge:
         self.asked.append((user, str(who.client_id), message.topic))
         return self.answer(message.topic)
 
+    def defer(self) -> list[Pending]:
+        """Has verdicts come when the test says so: those that are awaited."""
+        pending: list[Pending] = []
+
+        def answer(_topic: str) -> Pending:
+            pending.append(Pending(lambda: None))
+            return pending[-1]
+
+        self.answer = answer
+        return pending
+
     def later(self) -> int:
         """Does what is due; returns how much that was."""
         due, self.due = self.due, []
@@ -134,14 +145,7 @@ def test_many_are_judged_in_steps(house: House) -> None:
 
 def test_few_verdicts_are_awaited_at_a_time(house: House) -> None:
     keep(house, 2 * AT_ONCE)
-    judge = Judge(house)
-    pending: list[Pending] = []
-
-    def later(_topic: str) -> Pending:
-        pending.append(Pending(lambda: None))
-        return pending[-1]
-
-    judge.answer = later
+    pending = Judge(house).defer()
     client = house.subscriber("new", ("t/#", 0))
     assert len(pending) == AT_ONCE
     for number, each in enumerate(list(pending)):
@@ -163,14 +167,7 @@ def test_few_verdicts_are_awaited_at_a_time(house: House) -> None:
 def test_who_has_ever_more_judged_is_asked_about_no_further_and_cut_off(house: House) -> None:
     """Else a client that subscribes again and again would fill the memory, and ask plugins without end."""
     keep(house, AT_ONCE + 1)
-    judge = Judge(house)
-    pending: list[Pending] = []
-
-    def later(_topic: str) -> Pending:
-        pending.append(Pending(lambda: None))
-        return pending[-1]
-
-    judge.answer = later
+    pending = Judge(house).defer()
     client = house.subscriber("new", ("t/#", 0))
     most = allowance_for(AT_ONCE + 1) // (AT_ONCE + 1)
     for _ in range(most - 1):
@@ -192,14 +189,7 @@ def test_what_an_earlier_subscribe_asked_for_does_not_come_behind_a_later_one(
 ) -> None:
     """The verdicts come in reverse order: the message came at the earlier QoS, and if it was refused by now."""
     house.client("source").publish("t/0", b"kept", qos=1, retain=True)
-    judge = Judge(house)
-    pending: list[Pending] = []
-
-    def later(_topic: str) -> Pending:
-        pending.append(Pending(lambda: None))
-        return pending[-1]
-
-    judge.answer = later
+    pending = Judge(house).defer()
     client = house.subscriber("new", ("t/#", 1))
     if leaves:
         client.unsubscribe("t/#")
