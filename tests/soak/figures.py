@@ -53,7 +53,7 @@ RULES: Final = (
     Rule("uncommitted", 0),
     Rule("sockets", 0),
     Rule("files", 8),  # tables of the store, which come and go
-    Rule("memory", MIB, _mib),
+    Rule("memory", 3 * MIB // 2, _mib),
     Rule("disk", 4 * MIB, _mib),
 )
 
