@@ -159,14 +159,17 @@ class Packet:
 
     @property
     def qos(self) -> int:
+        """QoS of a PUBLISH."""
         return self.first >> 1 & 3
 
     @property
     def dup(self) -> bool:
+        """DUP bit of a PUBLISH."""
         return bool(self.first & 8)
 
     @property
     def retain(self) -> bool:
+        """RETAIN bit of a PUBLISH."""
         return bool(self.first & 1)
 
     def _topic_end(self) -> int:
@@ -179,6 +182,7 @@ class Packet:
 
     @property
     def topic(self) -> str:
+        """The topic of a PUBLISH."""
         return self.topic_bytes.decode()
 
     @property
@@ -189,10 +193,12 @@ class Packet:
 
     @property
     def payload(self) -> bytes:
+        """The payload of a PUBLISH."""
         return self.body[self._topic_end() + (2 if self.qos else 0) :]
 
     @property
     def codes(self) -> list[int]:
+        """The return codes of a SUBACK."""
         return list(self.body[2:])
 
     @property
@@ -202,6 +208,7 @@ class Packet:
 
     @property
     def return_code(self) -> int:
+        """The return code of a CONNACK."""
         return self.body[1]
 
 

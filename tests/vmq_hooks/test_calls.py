@@ -26,6 +26,8 @@ from vmq_hooks.testing import FakeBroker, call, call_async, explain, explain_asy
 
 WHO = SubscriberId("c")
 
+NO_FILTER: Any = None
+
 
 class Answers(Plugin):
     def __init__(self, answer: Any = None) -> None:
@@ -116,7 +118,7 @@ def test_what_is_no_answer_is_named(answer: Any, why: str) -> None:
         (["a"], "list of Subscription"),
         ([Subscription("a", 3)], "QoS 3"),
         ([Subscription("a", True)], "QoS True"),
-        ([Subscription(None)], "list of Subscription"),  # type: ignore[arg-type]
+        ([Subscription(NO_FILTER)], "list of Subscription"),
         ([Subscription("a#", 0)], "no topic filter"),
         ([Subscription("a/+b", 0)], "no topic filter"),
         ([Subscription("#/a", 0)], "no topic filter"),

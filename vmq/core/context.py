@@ -246,8 +246,8 @@ class Core:
         self.clock = clock
         #: Seconds since 1970, for what must mean the same after a restart.
         self.wall_clock = wall_clock
-        #: Milliseconds by which the wall clock is ahead of the monotonic one, as it was when it was looked at last.
         wall = int(wall_clock() * 1000)
+        #: Milliseconds by which the wall clock is ahead of the monotonic one, as it was when it was looked at last.
         self.ahead: int = wall - int(clock() * 1000)
         #: Milliseconds by which it was set while the broker ran, in earlier lives too, if there is a store. A machine
         #: whose clock begins anew at each boot, and is set then, is not further behind each time.

@@ -10,6 +10,7 @@ from time import perf_counter
 from typing import Any, Final
 
 from vmq_hooks import Refuse
+from vmq_hooks.answers import AnswerError
 from vmq_hooks.breaker import Breaker, State
 from vmq_hooks.deadline import LIMIT
 
@@ -151,11 +152,11 @@ class PluginGuard(Breaker):
         if not self._has_ended and self.on_success():
             log.warning("breaker closed plugin=%s", self.plugin)
 
-    def failed(self, hook: str, error: BaseException | str) -> None:
+    def failed(self, hook: str, error: BaseException) -> None:
         """A call raised, or answered what is no answer."""
         self.errors[hook] += 1
-        if isinstance(error, str):
-            self._tell(hook, "answer", error, None)
+        if isinstance(error, AnswerError):
+            self._tell(hook, "answer", str(error), None)
         else:
             kind = type(error).__name__
             try:

@@ -79,38 +79,36 @@ class VerdictStep(ChainStep):
             return Refuse(f"plugin {guard.plugin} fails and is not asked for now", unavailable=True)
         began = perf_counter()
         try:
-            returned = self.call(*arguments)
-        except Refuse as refusal:
-            returned = refusal
+            try:
+                returned = self.call(*arguments)
+            except Refuse as refusal:
+                returned = refusal
+            if self.is_async:
+                return returned
+            self.observe(perf_counter() - began)
+            return self.read(returned, arguments)
         except BaseException as error:  # noqa: BLE001 - contained: it is the plugin's, whatever it is
             return self.failed(error)
-        if self.is_async:
-            return returned
-        self.observe(perf_counter() - began)
-        return self.read(returned, arguments)
 
     async def settle(self, verdict: Any, arguments: tuple[Any, ...]) -> Verdict:
         """Waits for a coroutine that `ask` gave, no longer than the plugin's deadline."""
         guard = self.guard
         try:
-            returned = await guard.settled(self.hook, verdict, self.observe)
-        except Refuse as refusal:
-            returned = refusal
+            try:
+                returned = await guard.settled(self.hook, verdict, self.observe)
+            except Refuse as refusal:
+                returned = refusal
+            return self.read(returned, arguments)
         except LateError:
             return Refuse(f"plugin {guard.plugin} gave no verdict in time", unavailable=True)
         except BaseException as error:
             if ends_task(error):
                 raise
             return self.failed(error)
-        return self.read(returned, arguments)
 
     def read(self, returned: Any, arguments: tuple[Any, ...]) -> Verdict:
-        try:
-            verdict = self._read(returned, arguments)
-        except AnswerError as error:
-            return self.failed(str(error))
-        except BaseException as error:  # noqa: BLE001 - contained: reading an answer may run code of the plugin's
-            return self.failed(error)
+        """What an answer says; whatever it raises, for reading may run code of the plugin's, is `failed`."""
+        verdict = self._read(returned, arguments)
         guard = self.guard
         if isinstance(verdict, Accept):
             guard.accepted[self.hook] += 1
@@ -131,7 +129,7 @@ class VerdictStep(ChainStep):
         asked = arguments[_WANTED] if self.hook == "auth_on_subscribe" else ()
         return read_verdict(self.hook, returned, asked)
 
-    def failed(self, error: BaseException | str) -> Refuse:
+    def failed(self, error: BaseException) -> Refuse:
         self.guard.failed(self.hook, error)
         return Refuse(f"plugin {self.guard.plugin} failed in {self.hook}", unavailable=True)
 
@@ -190,7 +188,7 @@ class AnswerStep(ChainStep):
         return change
 
     def failed(self, error: BaseException) -> Refuse | None:
-        self.guard.failed(self.hook, str(error) if isinstance(error, AnswerError) else error)
+        self.guard.failed(self.hook, error)
         return self.instead()
 
     def instead(self) -> Refuse | None:

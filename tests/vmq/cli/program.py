@@ -18,6 +18,16 @@ from vmq.testing.closing import Closing
 from vmq.testing.forks import Forked, fork
 from vmq.testing.process import BrokerProcess
 
+#: Of a program that has asyncio: takes no cancellation.
+STUBBORN = """
+async def stubborn():
+    while True:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            pass
+"""
+
 TIMEOUT = 60.0
 #: The command, with the interpreter of the tests; and what of it is begun as users do, by an interpreter of its own.
 VMQ = (sys.executable, "-m", "vmq")

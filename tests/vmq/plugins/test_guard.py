@@ -1,6 +1,7 @@
 """What a plugin's breaker (tests/vmq_hooks/test_breaker.py) counts and tells, against a clock that stands still."""
 
 import pytest
+from vmq_hooks.answers import AnswerError
 from vmq_hooks.breaker import State
 
 from tests.vmq.support import Clock
@@ -28,9 +29,9 @@ def test_a_failed_probe_opens_it_again() -> None:
 def test_a_flood_of_failures_is_one_line_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
     it, clock = guard(limit=0)
     for _ in range(50):
-        it.failed("h", "x")
+        it.failed("h", AnswerError("x"))
     clock.advance(QUIET)
-    it.failed("h", "x")
+    it.failed("h", AnswerError("x"))
     lines = [each.getMessage() for each in caplog.records]
     assert len(lines) == 2
     assert lines[1].endswith("more=49")
@@ -42,7 +43,7 @@ def test_failures_of_another_kind_are_told_at_once(caplog: pytest.LogCaptureFixt
     for _ in range(2):
         it.failed("h", OSError("away"))
         it.failed("h", ValueError('a" plugin=q'))
-        it.failed("h", "3 is no answer")
+        it.failed("h", AnswerError("3 is no answer"))
         it.timed_out("h")
     for each in caplog.records:
         each.exc_info = None

@@ -5,6 +5,7 @@ import contextlib
 import threading
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from vmq_hooks import (
@@ -94,6 +95,7 @@ async def test_what_is_asked_for_amiss_is_told_at_once_and_files_are_read_by_pla
     tmp_path: Path,
 ) -> None:
     read: list[object] = []
+    no_coroutine: Any = len
     async with serving(tmp_path, {"doors": Doors()}) as broker, FakeBroker(tmp_path) as fake:
         handle = present(broker.plugins.loaded["doors"].handle)
         for each in (handle, fake):
@@ -101,7 +103,7 @@ async def test_what_is_asked_for_amiss_is_told_at_once_and_files_are_read_by_pla
                 with pytest.raises(TypeError, match="'bob' is one user name"):
                     await ask("bob")
             with pytest.raises(TypeError, match="coroutine"):
-                each.spawn(len)  # type: ignore[arg-type]
+                each.spawn(no_coroutine)
             each.on_reload(partial(read.append, each))
         await handle.reread()
         await fake.reload()

@@ -7,20 +7,13 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import BrokerFactory
-from tests.vmq.cli.program import Program, here
+from tests.vmq.cli.program import STUBBORN, Program, here
 from vmq.testing import MqttClient
 
-CODE = """
+CODE = f"""
 import asyncio
 from vmq_hooks import Plugin, Refuse, hook
-
-async def stubborn():
-    while True:
-        try:
-            await asyncio.Event().wait()
-        except asyncio.CancelledError:
-            pass
-
+{STUBBORN}
 class Gate(Plugin):
     def start(self, broker, config):
         self.task = asyncio.create_task(stubborn())

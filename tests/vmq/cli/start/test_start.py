@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import BrokerFactory
-from tests.vmq.cli.program import Program, run
+from tests.vmq.cli.program import STUBBORN, Program, run
 
 ANY_PORT = "tcp://127.0.0.1:0"
 READY = r"^vmq ready: tcp://127\.0\.0\.1:(\d+)$"
@@ -53,24 +53,17 @@ LEFT = {
     "a thread": "asyncio.get_running_loop().run_in_executor(None, threading.Event().wait)",
     "a task": "self.left = asyncio.create_task(stubborn()); await asyncio.sleep(0)",
 }
-SLOW_BROKER = """
+SLOW_BROKER = f"""
 import asyncio, sys, threading
 import vmq.broker
 from vmq.cli.main import main
-
-async def stubborn():
-    while True:
-        try:
-            await asyncio.Event().wait()
-        except asyncio.CancelledError:
-            pass
-
+{STUBBORN}
 class SlowBroker:
     addresses = ["tcp://127.0.0.1:1"]
     def __init__(self, config, **_parts): pass
     async def start(self): pass
     async def stop(self):
-        {stop}
+        {{stop}}
 
 vmq.broker.Broker = SlowBroker
 sys.exit(main(["start"]))
