@@ -119,17 +119,6 @@ def test_mqtt_3_1_4_1_surplus(peers: Peers) -> None:
         peers.refuses(everything)
 
 
-def test_mqtt_3_1_4_2_takeover(peers: Peers, watcher: mqtt.Wire) -> None:
-    """A newer connection under the same id drops the older one, whose will is published."""
-    will = mqtt.Will(peers.topic("will"), b"replaced")
-    old = peers.client("t", will=will)
-    new = peers.raw()
-    assert new.connect(peers.id("t")).raw == b"\x20\x02\x00\x00"
-    old.expect_closed()
-    watcher.expect_publish(will.topic, will.payload)
-    new.expect_nothing()
-
-
 def test_mqtt_3_1_4_2_takeover_again_and_again(peers: Peers, topic: str) -> None:
     """Of many connections under one id the last one stays, and works."""
     older = [peers.client("t") for _ in range(5)]

@@ -46,26 +46,11 @@ def test_mqtt_3_1_2_8_will_is_published(
     peers.expect_no_more(watcher)
 
 
-def test_mqtt_3_1_2_8_disconnect_removes_the_will(peers: Peers, watcher: Wire) -> None:
-    """After DISCONNECT no will is published."""
-    peers.client("w", will=Will(peers.topic("will"), b"gone")).disconnect()
-    peers.expect_no_will(watcher, "w")
-
-
 def test_mqtt_3_1_2_9_will_fields_missing(peers: Peers) -> None:
     """Will flag 1 and a will field missing: closed without CONNACK."""
     topic = encode_text("a")
     for tail in (b"", topic[:1], topic[:2], topic, topic + b"\x00", topic + b"\x00\x05gone"):
         peers.refuses(connect_packet(peers.id(), flags=WILL | CLEAN, tail=tail))
-
-
-def test_mqtt_3_1_2_9_will_bits_take_effect(peers: Peers) -> None:
-    """Will QoS and will retain of the CONNECT are those of the published will."""
-    topic = peers.topic("will")
-    watcher = peers.subscriber((topic, 2))
-    peers.client("w", will=Will(topic, b"gone", qos=2, retain=True)).close()
-    watcher.acknowledge(watcher.expect_publish(topic, b"gone", qos=2, retain=False))
-    peers.expect_retained(topic, topic, b"gone", 2)
 
 
 def test_mqtt_3_1_2_10_published_once(peers: Peers, watcher: Wire) -> None:

@@ -24,18 +24,6 @@ def test_mqtt_3_2_0_1_connack_comes_first(peers: Peers) -> None:
     ]
 
 
-def test_mqtt_3_2_0_1_connack_before_other_answers(peers: Peers, topic: str) -> None:
-    """Requests sent in one segment with CONNECT are answered behind the CONNACK."""
-    peers.publish(topic, b"kept", retain=True)
-    wire = peers.raw()
-    wire.send(
-        mqtt.connect_packet(peers.id()),
-        mqtt.subscribe_packet(1, (topic, 0)),
-        mqtt.publish_packet(topic, b"x", qos=1, packet_id=2),
-    )
-    wire.expect(b"\x20\x02\x00\x00")
-
-
 def come(peers: Peers, answer: bytes, *cleans: bool) -> None:
     """A client comes and goes, with clean session 1 or 0, and is answered this each time."""
     for clean in cleans:

@@ -108,19 +108,6 @@ def test_mqtt_3_3_4_1_answers(peers: Peers, topic: str) -> None:
     wire.expect_nothing()
 
 
-def test_mqtt_3_3_4_1_answers_to_many(peers: Peers, topic: str) -> None:
-    """A hundred PUBLISH packets at once get their hundred answers, each once."""
-    wire = peers.client()
-    numbers = range(1, 101)
-    wire.send(*(mqtt.publish_packet(topic, b"x", qos=1 + n % 2, packet_id=n) for n in numbers))
-    answers = [wire.recv_packet() for _ in numbers]
-    wanted = [(mqtt.PUBREC if n % 2 else mqtt.PUBACK, n) for n in numbers]
-    assert sorted((found.type, found.packet_id) for found in answers) == sorted(wanted)
-    wire.send(*(mqtt.pubrel_packet(n) for n in numbers if n % 2))
-    assert {wire.expect(mqtt.PUBCOMP).packet_id for n in numbers if n % 2} == set(numbers[::2])
-    wire.expect_nothing()
-
-
 @pytest.mark.parametrize("order", [1, -1])
 def test_mqtt_3_3_5_1_highest_qos_of_overlapping_filters(peers: Peers, order: int) -> None:
     """Of several filters of one client that match, the highest QoS counts.

@@ -27,7 +27,7 @@ def test_mqtt_3_8_3_1_cut_filter(peers: Peers) -> None:
         peers.closes(mqtt.packet(0x82, b"\x00\x01" + pairs))
 
 
-@pytest.mark.parametrize("name", ["#", "+", "a/#", "+/a", "a/+/b", "+/+", "/#"])
+@pytest.mark.parametrize("name", ["#", "/#", "a/#", "a//#", "+/#", "+", "/+", "+/", "a/+/b", "+/+"])
 def test_mqtt_3_8_3_2_wildcards_are_served(peers: Peers, name: str) -> None:
     """Wildcards are supported: a filter with one is granted, not refused."""
     wire = peers.client()
@@ -139,11 +139,3 @@ def test_mqtt_3_8_4_6_lower_qos(peers: Peers, topic: str, published: int, grante
     peers.publish(topic, b"x", qos=published)
     wire.acknowledge(wire.expect_publish(topic, b"x", qos=min(published, granted)))
     wire.expect_nothing()
-
-
-def test_mqtt_3_8_4_6_each_subscriber_its_own(peers: Peers, topic: str) -> None:
-    """Subscribers with different QoS get the same message each at its own."""
-    wires = [peers.subscriber((topic, qos)) for qos in (0, 1, 2, 1, 0)]
-    peers.publish(topic, b"x", qos=2)
-    for wire, qos in zip(wires, (0, 1, 2, 1, 0), strict=True):
-        wire.expect_publish(topic, b"x", qos=qos)

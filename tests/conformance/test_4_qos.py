@@ -117,22 +117,6 @@ def test_mqtt_4_3_3_1_exchange_of_the_sender(peers: Peers, topic: str) -> None:
     peers.resume("s").expect_nothing()
 
 
-def test_mqtt_4_3_3_1_no_publish_after_pubrel(peers: Peers, topic: str) -> None:
-    """Cut before PUBCOMP, resuming brings PUBREL, never the PUBLISH again."""
-    wire = peers.subscriber((topic, 2), part="s", clean=False)
-    peers.publish(topic, b"x", qos=2)
-    identifier = wire.expect_publish(topic, b"x", qos=2).packet_id
-    wire.pubrec(identifier)
-    wire.expect(mqtt.PUBREL)
-    for _ in range(2):
-        wire.close()
-        wire = peers.resume("s")
-        assert wire.expect(mqtt.PUBREL).packet_id == identifier
-        wire.expect_nothing()
-    wire.pubcomp(identifier)
-    wire.expect_nothing()
-
-
 def test_mqtt_4_3_3_2_repeats_before_pubrel(peers: Peers, topic: str) -> None:
     """A QoS 2 PUBLISH repeated before PUBREL: PUBREC each time, one delivery."""
     wire = peers.subscriber((topic, 0), (peers.topic("sentinel"), 0))
@@ -236,10 +220,3 @@ def test_mqtt_4_5_0_1_every_matching_session(peers: Peers, qos: int) -> None:
     for wire in here + there:
         wire.acknowledge(wire.expect_publish(topic, b"x", qos=qos))
         wire.expect_nothing()
-
-
-def test_mqtt_4_5_0_1_own_messages_too(peers: Peers, topic: str) -> None:
-    """A publisher that subscribed to its own topic gets its messages."""
-    wire = peers.subscriber((topic, 2))
-    wire.publish(topic, b"x", qos=2)
-    wire.expect_publish(topic, b"x", qos=2)

@@ -45,13 +45,6 @@ def test_mqtt_6_0_0_1_text_frame(peers: Peers, opened: OpenWebSocket, watcher: m
     peers.expect_no_more(watcher)
 
 
-def test_mqtt_6_0_0_1_text_frame_first(peers: Peers, opened: OpenWebSocket) -> None:
-    """A CONNECT in a text frame is not answered, but closed."""
-    wire, stream = opened()
-    stream.send_frame(TEXT, mqtt.connect_packet(peers.id()))
-    wire.expect_closed()
-
-
 def test_mqtt_6_0_0_1_fragmented_text(peers: Peers, opened: OpenWebSocket) -> None:
     """A text message in fragments closes the connection too."""
     wire, stream = opened()
@@ -72,37 +65,6 @@ def test_mqtt_6_0_0_1_binary_frames_sent(
     payload = bytes(range(256)) * (size // 256) + bytes(size % 256)
     wire.send(mqtt.publish_packet(topic, payload))
     wire.expect_publish(topic, payload)
-
-
-def test_mqtt_6_0_0_2_one_byte_a_frame(peers: Peers, topic: str, opened: OpenWebSocket) -> None:
-    """A packet may be spread over frames of one byte each."""
-    wire, stream = opened()
-    data = (
-        mqtt.connect_packet(peers.id())
-        + mqtt.subscribe_packet(1, (topic, 0))
-        + mqtt.publish_packet(topic, b"payload")
-        + mqtt.PINGREQ_BYTES
-    )
-    for position in range(len(data)):
-        stream.send_frame(BINARY, data[position : position + 1])
-    wire.expect(mqtt.CONNACK)
-    wire.expect(mqtt.SUBACK)
-    wire.expect_publish(topic, b"payload")
-    wire.expect(mqtt.PINGRESP_BYTES)
-
-
-def test_mqtt_6_0_0_2_many_packets_a_frame(peers: Peers, topic: str, opened: OpenWebSocket) -> None:
-    """CONNECT, SUBSCRIBE and many PUBLISH packets may share one frame."""
-    wire, _ = opened()
-    wire.send(
-        mqtt.connect_packet(peers.id()),
-        mqtt.subscribe_packet(1, (topic, 0)),
-        *(mqtt.publish_packet(topic, b"%d" % n) for n in range(50)),
-    )
-    wire.expect(mqtt.CONNACK)
-    wire.expect(mqtt.SUBACK)
-    for number in range(50):
-        wire.expect_publish(topic, b"%d" % number)
 
 
 def test_mqtt_6_0_0_2_frames_that_straddle(peers: Peers, topic: str, opened: OpenWebSocket) -> None:
@@ -169,16 +131,6 @@ def test_expected_close_frame_is_no_disconnect(
     frame = stream.recv_frame()
     assert frame is None or frame.opcode == CLOSE
     peers.expect_will_once(watcher, "w", will)
-
-
-def test_expected_disconnect_over_websocket(
-    peers: Peers, opened: OpenWebSocket, watcher: mqtt.Wire
-) -> None:
-    """DISCONNECT over WebSocket drops the will, and the server closes."""
-    wire, _ = opened()
-    wire.connect(peers.id("w"), will=mqtt.Will(peers.topic("will"), b"gone"))
-    wire.ended_by(mqtt.DISCONNECT_BYTES)
-    peers.expect_no_will(watcher, "w")
 
 
 def test_expected_one_broker_for_both_transports(

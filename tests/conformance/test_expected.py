@@ -153,14 +153,6 @@ def test_expected_acknowledgement_of_another_kind_once_released(peers: Peers, to
 # --- connecting
 
 
-def test_expected_connack_reserved_bits(peers: Peers) -> None:
-    """Bits 7 to 1 of the CONNACK flags are 0."""
-    for clean, wanted in ((True, 0), (False, 0), (False, 1)):
-        wire = peers.raw()
-        assert wire.connect(peers.id("s"), clean=clean).session_present == wanted
-        wire.disconnect()
-
-
 def test_expected_mqtt_5_connect(peers: Peers) -> None:
     """A client of MQTT 5 learns that its level is not served, though its CONNECT is another."""
     body = (
@@ -216,16 +208,6 @@ def test_expected_will_of_the_taken_over(peers: Peers, watcher: mqtt.Wire) -> No
 
 
 # --- sessions
-
-
-def test_expected_disconnect_leaves_the_session(peers: Peers) -> None:
-    """DISCONNECT leaves a session of clean session 0 as it is, subscribed or not."""
-    peers.client("s", clean=False).disconnect()
-    again = peers.resume("s")
-    again.subscribe((peers.topic("a"), 1))
-    again.disconnect()
-    peers.publish(peers.topic("a"), b"x", qos=1)
-    peers.resume("s").expect_publish(peers.topic("a"), b"x", qos=1)
 
 
 def test_expected_resuming_is_no_new_subscription(peers: Peers, topic: str) -> None:

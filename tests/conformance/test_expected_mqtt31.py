@@ -60,12 +60,6 @@ def test_expected_31_name_with_another_level(peers: Peers, level: int) -> None:
     peers.refuses(mqtt.connect_packet(peers.id(), protocol="MQIsdp", level=level))
 
 
-@pytest.mark.parametrize("level", [3])
-def test_expected_31_level_with_the_new_name(peers: Peers, level: int) -> None:
-    """Name MQTT with level 3 is an unknown level: CONNACK 1, then the end."""
-    peers.answers(mqtt.connect_packet(peers.id(), level=level), b"\x20\x02\x00\x01")
-
-
 def test_expected_31_dup_of_requests(peers: Peers, topic: str) -> None:
     """PUBREL, SUBSCRIBE and UNSUBSCRIBE of a 3.1 client may have DUP set."""
     wire = old_client(peers)
@@ -116,15 +110,6 @@ def test_expected_31_upper_bits_of_a_requested_qos(peers: Peers) -> None:
     wire.send(mqtt.subscribe_packet(1, (peers.topic("a"), 0xFD), (peers.topic("b"), 0x04)))
     assert wire.expect(mqtt.SUBACK).codes == [1, 0]
     wire.ended_by(mqtt.subscribe_packet(2, (peers.topic("a"), 0xFF)))
-
-
-def test_expected_31_leniency_is_for_level_3_alone(peers: Peers) -> None:
-    """A client of 3.1.1 is held to the rules that MQTT 3.1 does not have."""
-    peers.refuses(b"\x11" + mqtt.connect_packet(peers.id())[1:])
-    for flags in (0x03, 0x0A, 0x22):
-        peers.refuses(mqtt.connect_packet(peers.id(), flags=flags))
-    for data in (b"\xc1\x00", b"\x51\x02\x00\x01", mqtt.subscribe_packet(1, ("a", 0x04))):
-        peers.closes(data)
 
 
 def test_expected_31_long_client_id(peers: Peers) -> None:

@@ -1,19 +1,14 @@
 """What survives a restart of the broker: the sessions and retained messages of its data folder."""
 
-import resource
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from time import monotonic
 
 import pytest
 
 from tests.conformance.peers import Peers
 from tests.conftest import BrokerFactory
 from tests.support import wire as mqtt
-
-# Longer than what a write may still add to a file in `forbid_writing`.
-REFUSED = b"refused" * 10_000
 
 
 class Restarts:
@@ -28,15 +23,6 @@ class Restarts:
     def peers(self) -> Peers:
         """Clients of the broker as it runs now; ids and topics stay the same."""
         return Peers(self._broker, "r", self._stack)
-
-    def forbid_writing(self) -> None:
-        """Files may grow by a kilobyte only: as on a full disk, a long write ends in its middle."""
-        sizes = [path.stat().st_size for path in self._data_dir.rglob("*.log")]
-        limit = (max(sizes, default=0) + 1000, resource.RLIM_INFINITY)
-        resource.prlimit(self._broker.pid, resource.RLIMIT_FSIZE, limit)
-
-    def allow_writing(self) -> None:
-        resource.prlimit(self._broker.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
 
     def stop_and_start(self) -> Peers:
         """Stop it cleanly (exit code 0) and start the next one."""
@@ -133,59 +119,3 @@ def test_expected_ended_sessions_stay_ended(restarts: Restarts, restart: Restart
     assert wire.connect(peers.id("gone"), clean=False).session_present == 0
     wire.expect_nothing()
     peers.resume("kept").expect_nothing()
-
-
-def test_expected_order_survives(restarts: Restarts) -> None:
-    """Messages published before, between and after restarts come in one order."""
-    peers = restarts.peers()
-    topic = peers.topic("a")
-    peers.subscriber((topic, 1), part="s", clean=False).disconnect()
-    for start in range(0, 60, 20):
-        publisher = peers.client()
-        for number in range(start, start + 20):
-            publisher.publish(topic, b"%d" % number, qos=1)
-        peers = restarts.kill_and_start() if start else restarts.stop_and_start()
-    wire = peers.resume("s")
-    for number in range(60):
-        wire.acknowledge(wire.expect_publish(topic, b"%d" % number, dup=False))
-    wire.expect_nothing()
-
-
-@both_ways
-def test_expected_store_recovers(restarts: Restarts, restart: Restart) -> None:
-    """What is acknowledged before and after a time without writing survives a restart.
-
-    What was not acknowledged in between may be there or not.
-    """
-    peers = restarts.peers()
-    topic = peers.topic("a")
-    peers.subscriber((topic, 1), part="s", clean=False).disconnect()
-    peers.publish(topic, b"before", qos=1)
-    restarts.forbid_writing()
-    publisher = peers.client()
-    publisher.ended_by(mqtt.publish_packet(topic, REFUSED, qos=1, packet_id=1))
-    restarts.allow_writing()
-    publish_in_the_end(peers, topic, b"after")
-    peers.publish(topic, b"last", qos=1)
-    peers = restart(restarts)
-    wire = peers.resume("s")
-    for payload in (b"before", b"after", b"last"):
-        found = wire.expect_publish(topic).payload
-        while found != payload:
-            # A message whose acknowledgement never came may have been stored, once an attempt.
-            assert found in (REFUSED, b"after")
-            found = wire.expect_publish(topic).payload
-
-
-def publish_in_the_end(peers: Peers, topic: str, payload: bytes) -> None:
-    """Publish at QoS 1, again and again, until it is acknowledged."""
-    deadline = monotonic() + 60
-    while True:
-        publisher = peers.client()
-        publisher.send(mqtt.publish_packet(topic, payload, qos=1, packet_id=1))
-        try:
-            publisher.expect(mqtt.PUBACK)
-        except mqtt.ConnectionEnded:
-            assert monotonic() < deadline, "the store does not recover"
-        else:
-            return
