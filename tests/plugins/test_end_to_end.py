@@ -3,9 +3,7 @@
 import queue
 import re
 import socket
-import sqlite3
 import ssl
-import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,10 +13,8 @@ import paho.mqtt.client as paho
 import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 from vmq_passwd import editing
-from vmq_passwd.hashes import make_hash
 
 from tests.listeners.conftest import ListenerFactory, factory, start, tls
-from tests.plugins.examples.test_sql_auth import SCHEMA
 from vmq.cli.main import main
 from vmq.testing.authority import Authority, IssuedCertificate
 from vmq.testing.process import BrokerProcess
@@ -206,33 +202,6 @@ def test_who_knows_the_password_gets_what_the_rules_grant(
         alice.wait_disconnected()
 
 
-def mosquitto_pub(
-    broker: BrokerProcess, topic: str, *options: str
-) -> subprocess.CompletedProcess[bytes]:
-    secure = "--cafile" in options
-    url = next(each for each in broker.urls if each.startswith("tls" if secure else "tcp"))
-    host, port = url.split("//")[1].split(":")
-    command = ["mosquitto_pub", "-h", host, "-p", port, "-t", topic, "-m", "x", "-q", "1", *options]
-    return subprocess.run(command, capture_output=True, check=False, timeout=TIMEOUT)
-
-
-@pytest.mark.parametrize("secure", [False, True])
-def test_mosquittos_client_is_let_in_or_told_why_not(
-    shared: BrokerProcess, authority: Authority, secure: bool
-) -> None:
-    tls_options = ["--cafile", str(authority.cafile), "--insecure"] if secure else []
-    allowed = mosquitto_pub(shared, "news/1", "-u", "bob", "-P", "2", *tls_options)
-    assert allowed.returncode == 0, allowed.stderr
-    wrong = mosquitto_pub(shared, "news/1", "-u", "bob", "-P", "1", *tls_options)
-    assert wrong.returncode != 0
-    assert b"bad user name or password" in wrong.stderr
-    nobody = mosquitto_pub(shared, "news/1", *tls_options)
-    assert b"not authorised" in nobody.stderr
-    will = ["--will-topic", "news/1", "--will-payload", "gone"]
-    refused = mosquitto_pub(shared, "home/alice/1", "-u", "alice", "-P", "1", *will, *tls_options)
-    assert b"not authorised" in refused.stderr
-
-
 def test_new_rules_end_what_they_do_not_allow_and_nothing_else(
     guarded: BrokerProcess, files: Path
 ) -> None:
@@ -246,17 +215,6 @@ def test_new_rules_end_what_they_do_not_allow_and_nothing_else(
             bob.publish(topic, b"after")
         assert [alice.receive()[0] for _ in range(2)] == ["news/2", "end"]
         assert alice.subscribe("news/1", "news/2") == [REFUSED, 1]
-
-
-def test_a_verdict_that_was_kept_ends_with_the_rules(guarded: BrokerProcess, files: Path) -> None:
-    with Client(guarded, "bob") as bob:
-        for _ in range(3):
-            bob.publish("news/1")
-        (files / "acl").write_text(ACL + "user bob\ntopic deny news/1\n")
-        guarded.wait_log("acl: new content is in force")
-        bob.publish("news/2")
-        bob.publish_unasked("news/1")
-        bob.wait_disconnected()
 
 
 def test_rules_change_under_traffic_and_nothing_is_lost(
@@ -298,37 +256,6 @@ def test_passwords_alone_leave_topics_free(start: ListenerFactory, files: Path) 
         bob.publish("anything")
 
 
-def test_a_deleted_user_is_out_at_once_and_nobody_else(guarded: BrokerProcess, files: Path) -> None:
-    with Client(guarded, "alice") as alice, Client(guarded, "bob") as bob:
-        assert main(["passwd", "delete", str(files / "passwd"), "alice"]) == 0
-        alice.wait_disconnected()
-        guarded.wait_log("connections ended of users that are gone or changed: 1")
-        with Client(guarded, "alice") as refused:
-            assert refused.code == BAD_CREDENTIALS
-        bob.publish("news/1")  # undisturbed
-
-
-def test_rules_that_changed_while_the_broker_was_down_end_durable_subscriptions(
-    start: ListenerFactory, files: Path, tmp_path: Path
-) -> None:
-    listeners = {"tcp": TCP}
-    data, rest = tmp_path / "data", PLUGINS.format(folder=files)
-    broker = start(listeners, data, rest)
-    with Client(broker, "alice", client_id="a", clean=False) as alice:
-        assert alice.subscribe("news/1", "end") == [1, 1]
-    broker.terminate()
-    (files / "acl").write_text(ACL.replace("topic read news/#\n", "", 1))
-    broker = start(listeners, data, rest)
-    with (
-        Client(broker, "bob") as bob,
-        Client(broker, "alice", client_id="a", clean=False) as alice,
-    ):
-        broker.wait_log('subscriptions ended client=a user="alice" count=1 plugin=vmq_acl')
-        bob.publish("news/1")
-        bob.publish("end")
-        assert alice.receive()[0] == "end"
-
-
 def test_the_brokers_figures_are_messages(start: ListenerFactory) -> None:
     broker = start({"tcp": TCP}, rest="[plugins.vmq_systree]\ninterval = 0.1")
     with Client(broker, None) as client:
@@ -336,45 +263,6 @@ def test_the_brokers_figures_are_messages(start: ListenerFactory) -> None:
         topic, payload = client.receive()
         assert topic.startswith("$SYS/")
         assert int(payload) >= 1
-
-
-def test_a_session_that_changes_hands_is_judged_by_its_new_user(
-    start: ListenerFactory, files: Path
-) -> None:
-    rest = PLUGINS.format(folder=files) + '\n[session]\nowner = "client_id"\n'
-    shared = start({"tcp": TCP}, rest=rest)
-    with Client(shared, "bob", client_id="shared", clean=False) as bob:
-        assert bob.subscribe("bobs", "end") == [1, 1]
-    with (
-        Client(shared, "alice", client_id="shared", clean=False) as alice,
-        Client(shared, "bob") as bob,
-    ):
-        shared.wait_log('subscriptions ended client=shared user="alice" count=1 plugin=vmq_acl')
-        bob.publish("bobs")
-        bob.publish("end")
-        assert alice.receive()[0] == "end"
-
-
-def test_an_example_plugin_in_a_broker(start: ListenerFactory, tmp_path: Path) -> None:
-    example = Path(__file__).parents[2] / "docs/examples/sql_auth.py"
-    database = tmp_path / "users.db"
-    connection = sqlite3.connect(database)
-    connection.executescript(SCHEMA)
-    connection.executemany("INSERT INTO mqtt_users VALUES (?, ?)", [("bob", make_hash(b"2"))])
-    rights = [("bob", "read", "a/+"), ("bob", "write", "a/1")]
-    connection.executemany("INSERT INTO mqtt_rights VALUES (?, ?, ?)", rights)
-    connection.commit()
-    connection.close()
-    rest = f'[plugins.sql]\npath = "{example}"\ndatabase = "sqlite:{database}"\n'
-    broker = start({"tcp": TCP}, rest=rest)
-    with Client(broker, "bob", b"1") as refused:
-        assert refused.code == BAD_CREDENTIALS
-    with Client(broker, "bob") as bob:
-        assert bob.subscribe("a/+", "a/#") == [1, REFUSED]
-        bob.publish("a/1", b"x")
-        assert bob.receive() == ("a/1", b"x")
-        bob.publish_unasked("a/2")
-        bob.wait_disconnected()
 
 
 @pytest.mark.parametrize("accepted", [False, True])

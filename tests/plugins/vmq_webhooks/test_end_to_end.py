@@ -89,25 +89,6 @@ async def test_what_is_changed_on_the_way(tmp_path: Path, server: Hooks) -> None
         assert await next_of(both) == ("moved/a", b"new")
 
 
-async def test_a_kept_verdict_is_not_asked_for_again(tmp_path: Path, server: Hooks) -> None:
-    server.headers["cache-control"] = "max-age=600"
-    async with (
-        broker_asking(tmp_path, server, AUTH, no_payload=True) as running,
-        client(running) as both,
-    ):
-        await both.subscribe("#", qos=1)
-        for payload in (b"1", b"2", b"3"):
-            await both.publish("a", payload, qos=1)
-            assert await next_of(both) == ("a", payload)
-        assert server.count("auth_on_publish") == 1
-        await both.publish("b", b"", qos=1)
-        assert server.count("auth_on_publish") == 2
-        server.headers.clear()
-        for _ in range(2):
-            await both.publish("c", b"", qos=1)
-        assert server.count("auth_on_publish") == 4
-
-
 async def test_information_comes_in_order_and_nobody_waits_for_it(
     tmp_path: Path, server: Hooks
 ) -> None:
