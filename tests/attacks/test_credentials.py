@@ -2,8 +2,6 @@
 
 import os
 import signal
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -12,12 +10,6 @@ from tests.support.guarded import Guarded, line_of
 from tests.support.wire import CONNACK, Will, Wire, connect_packet, publish_packet
 
 ACL = "user alice\ntopic jobs/#\nuser bob\ntopic jobs/#\n"
-
-
-@pytest.fixture
-def guarded(fresh_broker: BrokerFactory, tmp_path: Path) -> Iterator[Guarded]:
-    with Guarded(fresh_broker, tmp_path / "s") as guarded:
-        yield guarded
 
 
 def test_a_shared_subscription_is_no_topic_to_publish_to(guarded: Guarded) -> None:

@@ -16,15 +16,12 @@ import plyvel
 import pytest
 
 from tests.attacks.size import size
-from tests.support.wire import Wire
-from tests.vmq.cli.program import run
 from tests.vmq.test_store_model import commit
 from vmq.mqtt.message import Delivery, Message
 from vmq.store.lines import is_end
 from vmq.store.opening import open_store
 from vmq.store.store import Store, StoreError
 from vmq.store.tools import check, repair
-from vmq.testing.process import BrokerProcess, BrokerStartError
 
 Records = dict[bytes, bytes]
 
@@ -174,33 +171,3 @@ def test_what_is_intact_in_other_files_is_never_lost(made: Made, seed: int) -> N
     for key in found.keys() & made.records.keys():
         if key[:1] in b"qrs":
             assert found[key] == made.records[key]
-
-
-@pytest.mark.parametrize("percent", range(50, 91, size(40, 10)))
-def test_a_manifest_that_was_cut_costs_nothing(made: Made, percent: int) -> None:
-    """As the operator does it: start, check, repair, start."""
-    data = made.copy()
-    folder = data / "store"
-    (manifest,) = folder.glob("MANIFEST-*")
-    os.truncate(manifest, manifest.stat().st_size * percent // 100)
-    before = fingerprint(folder)
-    with pytest.raises(BrokerStartError) as caught:
-        BrokerProcess.start(data_dir=data).close()
-    (line,) = caught.value.stderr.splitlines()
-    assert "is cut" in line or "missing" in line  # by what the edits that are left name
-    assert "vmq store repair" in line
-    assert fingerprint(folder) == before
-    assert run("store", "check", "--data-dir", str(data)).code == 1
-    assert fingerprint(folder) == before
-    repaired = run("store", "repair", "--data-dir", str(data))
-    assert repaired.code == 0, repaired.err
-    assert fingerprint(data / "store.damaged-1") == before
-    sizes = {b"b"}  # a repair has them counted anew
-    found = raw(folder)
-    assert {key for key in found if key[:1] not in sizes} == {
-        key for key in made.records if key[:1] not in sizes
-    }
-    assert all(made.records.get(key, value) == value for key, value in found.items())
-    with BrokerProcess.start(data_dir=data) as broker, Wire.connect_tcp(broker.tcp) as wire:
-        assert wire.connect("dev-0", clean=False).session_present
-        wire.expect_publish()

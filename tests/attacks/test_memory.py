@@ -203,3 +203,30 @@ def test_what_budgets_count_is_what_memory_grows_by(
         subscribe_to(wire, [each + "/s" for each in topics])
         grown, counted = memory(broker) - before, gauge(broker, "router_memory")
         assert grown / 3 < counted < 2 * grown, (grown, counted)
+
+
+def test_clients_that_read_nothing_cost_no_more_memory_than_there_is(
+    fresh_broker: BrokerFactory,
+) -> None:
+    """Their queues lose, and nobody else has to wait: all of them together would be larger than the broker may be."""
+    limit = 200 * MIB
+    broker = fresh_broker(env={"VMQ_LIMITS__MAX_MEMORY": str(limit)})
+    deaf, rounds = size(20, 40), 170
+    with ExitStack() as stack:
+        for index in range(deaf):
+            wire = stack.enter_context(mqtt.Wire.connected(broker.tcp, f"deaf{index}"))
+            wire.subscribe((f"t/{index}", 1))
+        reader = stack.enter_context(mqtt.Wire.connected(broker.tcp, "reader"))
+        reader.subscribe(("read", 1))
+        publisher = stack.enter_context(mqtt.Wire.connected(broker.tcp, "publisher"))
+        for turn in range(rounds):
+            for index in range(deaf):
+                payload = bytes(100_000)
+                publisher.ask(
+                    mqtt.publish_packet(f"t/{index}", payload, qos=1, packet_id=1), mqtt.PUBACK
+                )
+            publisher.publish("read", b"%d" % turn, qos=1)
+            reader.acknowledge(reader.expect_publish("read", b"%d" % turn, qos=1))
+        broker.wait_log("dropped client=deaf.* reason=memory_full messages=")
+    assert memory(broker, "VmHWM") < limit
+    assert "memory is high" not in broker.stderr_text(), "publishers did not have to wait"

@@ -18,8 +18,6 @@ CLIENTS = 8
 MESSAGES = 40
 HURT = 5
 
-#: What a worker has lost is not at the other one either.
-NO_COPIES = {"VMQ_CLUSTER__REPLICAS": "1"}
 
 STREAM = {
     "VMQ_STREAMS__KEPT__FILTERS": '["kept/#"]',

@@ -11,13 +11,13 @@ from __future__ import annotations
 import random
 import shutil
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 
 import plyvel
 import pytest
 
-from tests.support.wire import ConnectionEnded, Wire
+from tests.support.wire import Wire
 from vmq.mqtt.message import Delivery, Message
 from vmq.store.opening import open_store, stored_retained, stored_sessions
 from vmq.store.store import Store, StoreError
@@ -262,9 +262,6 @@ def test_zeros_behind_the_log_are_no_damage(made: Made, length: int) -> None:
     assert read(made.data) == made.now
 
 
-# Missing files
-
-
 # The broker as its user sees it
 
 
@@ -314,44 +311,3 @@ def test_a_damaged_store_is_refused_until_it_is_repaired(
             assert received.payload == found[key]
             wire.acknowledge(received)
         assert broker.terminate() == 0
-
-
-def test_damage_within_a_queue_is_found_when_it_drains(made: Made) -> None:
-    """The broker starts, since it reads the ends of queues only. The client is cut off at the hole.
-
-    LevelDB may come across the hole as well, when it compacts, and writes no more then: durable
-    sessions are refused, rather than acknowledged, but everybody else is served.
-    """
-    flip_payload(made, ("waiting", "dev-1", "152"), "*.ldb")
-    env = {"VMQ_QUEUE__MAX_MSGS_PER_DRAIN_STEP": "5"}
-    with BrokerProcess.start(data_dir=made.data, env=env) as broker:
-        with Wire.connect_tcp(broker.tcp) as wire:
-            wire.connect("dev-1", clean=False)
-            received = []
-            with suppress(ConnectionEnded, OSError):
-                while True:
-                    received.append(wire.expect_publish())
-                    wire.acknowledge(received[-1])
-        assert [each.payload for each in received] == [
-            made.now["waiting", "dev-1", str(seq)] for seq in range(21, 21 + len(received))
-        ]
-        assert 0 < len(received) < 131
-        broker.wait_log("error (.*client=dev-1|the store cannot write)")
-        with Wire.connect_tcp(broker.tcp) as wire:
-            wire.connect("quick")
-            wire.subscribe(("quick/#", 0))
-            wire.publish("quick/1", b"served")
-            assert wire.expect_publish().payload == b"served"
-        assert broker.is_running()
-    report = repair(made.data)
-    assert report.ok
-    assert any("lost of table" in each for each in report.notes)
-    left = [key for key in read(made.data) if key[:2] == ("waiting", "dev-1")]
-    assert ("waiting", "dev-1", "320") in left
-    with BrokerProcess.start(data_dir=made.data) as broker, Wire.connect_tcp(broker.tcp) as wire:
-        wire.connect("dev-1", clean=False)
-        payload = b""
-        while payload != made.now["waiting", "dev-1", "320"]:
-            again = wire.expect_publish()
-            wire.acknowledge(again)
-            payload = again.payload
