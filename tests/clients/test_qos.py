@@ -26,28 +26,6 @@ def test_payloads_arrive_at_the_lower_qos(clients: ClientFactory, topic: str, ki
         assert not any(message.retain or message.dup for message in messages)
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_wildcards(clients: ClientFactory, topic: str, kind: Kind) -> None:
-    """`+` stands for one level, `#` for any number, and neither for more than that."""
-    client = clients(kind, (f"{topic}/+/state", 1), (f"{topic}/deep/#", 1))
-    publisher = clients("paho")
-    names = (
-        "a/state",
-        "/state",
-        "a/b/state",
-        "deep",
-        "deep/1",
-        "deep/1/2/3",
-        "deeper/1",
-        "ä/state",
-    )
-    for name in names:
-        publisher.publish(f"{topic}/{name}", name.encode(), qos=1)
-    publisher.publish(f"{topic}/end/state", b"end", qos=1)
-    got = [message.topic.removeprefix(f"{topic}/") for message in client.receive_until(b"end")]
-    assert got == ["a/state", "/state", "deep", "deep/1", "deep/1/2/3", "ä/state"]
-
-
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.program != "mosquitto"], ids=str)
 def test_unsubscribe(clients: ClientFactory, topic: str, kind: Kind) -> None:
     """After UNSUBACK nothing more comes for the filter, and other filters are untouched."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.clients.client import AT_ONE_QOS, KINDS, Kind
+from tests.clients.client import AT_ONE_QOS, Kind
 from tests.clients.factory import ClientFactory
 
 
@@ -25,23 +25,3 @@ def test_retained(clients: ClientFactory, topic: str, kind: Kind, qos: int) -> N
     later = clients(kind, (topic, qos))
     publisher.publish(topic, b"end", qos=qos)
     assert later.receive_until(b"end") == []
-
-
-@pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_wildcard_subscription_gets_all_retained(
-    clients: ClientFactory, topic: str, kind: Kind
-) -> None:
-    """One wildcard subscription is greeted by each retained message that it matches."""
-    publisher = clients("paho")
-    names = [f"{topic}/room/{number}" for number in range(50)]
-    for name in names:
-        publisher.publish(name, name.encode(), qos=1, retain=True)
-    publisher.publish(f"{topic}/other", b"no", qos=1, retain=True)
-    client = clients(kind, (f"{topic}/room/+", 1))
-    messages = client.receive(len(names))
-    assert sorted(message.topic for message in messages) == sorted(names)
-    assert all(m.retain and m.payload == m.topic.encode() and m.qos == 1 for m in messages)
-    publisher.publish(f"{topic}/room/end", b"end", qos=1)
-    assert client.receive_until(b"end") == []
-    for name in (*names, f"{topic}/other"):
-        publisher.publish(name, b"", qos=1, retain=True)

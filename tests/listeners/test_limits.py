@@ -89,33 +89,6 @@ def test_a_connection_lives_as_long_as_it_may(start: ListenerFactory) -> None:
     broker.wait_log('closed client=short .*reason="max_connection_lifetime is over"')
 
 
-@pytest.mark.parametrize("scheme", ["tcp", "ws"])
-def test_whoever_sends_no_connect_is_closed_in_time(start: ListenerFactory, scheme: str) -> None:
-    """Slowloris: bytes that come slowly do not lengthen the time, which counts from accept."""
-    broker = start(
-        {"listener": {"url": f"{scheme}://127.0.0.1:0"}},
-        rest="[session]\nmqtt_connect_timeout = 0.3",
-    )
-    beginning = connect_packet("slow") if scheme == "tcp" else b"GET /mqtt HTTP/1.1\r\nHost: a\r\n"
-    with connect_tcp(broker.urls[0]) as silent, connect_tcp(broker.urls[0]) as slow:
-        slow.sendall(beginning[:5])
-        for sock in (silent, slow):
-            sock.settimeout(TIMEOUT)
-            with contextlib.suppress(ConnectionError):
-                while sock.recv(1000):
-                    pass
-    broker.wait_log("no CONNECT within mqtt_connect_timeout")
-
-
-def test_an_endless_upgrade_request_is_not_kept(start: ListenerFactory) -> None:
-    broker = start({"ws": {"url": "ws://127.0.0.1:0"}})
-    with connect_tcp(broker.urls[0]) as sock, contextlib.suppress(ConnectionError):
-        sock.sendall(b"GET /mqtt HTTP/1.1\r\n")
-        for number in range(100_000):
-            sock.sendall(b"X-%d: %s\r\n" % (number, b"x" * 4000))
-    broker.wait_log("WebSocket failed")
-
-
 PER_IP = "[limits]\nmax_connections_per_ip = 2"
 
 

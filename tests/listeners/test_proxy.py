@@ -56,13 +56,6 @@ def test_strangers_are_not_believed(start: ListenerFactory) -> None:
     broker.wait_log("refused listener=tcp peer=127.0.0.1:.*not among proxy_protocol_trusted")
 
 
-def test_a_header_must_come_in_time(start: ListenerFactory) -> None:
-    broker = start({"tcp": proxied()}, rest="[session]\nmqtt_connect_timeout = 0.2")
-    with Wire(SocketStream(connect_tcp(broker.urls[0]))) as wire:
-        wire.ended_by(V1[:20])
-    broker.wait_log("refused listener=tcp .*no PROXY header within mqtt_connect_timeout")
-
-
 def test_the_header_comes_before_tls(
     start: ListenerFactory, authority: Authority, server: IssuedCertificate
 ) -> None:

@@ -5,15 +5,11 @@ import os
 import signal
 import ssl
 import subprocess
-import threading
 from pathlib import Path
 from random import Random
 from time import monotonic
-from typing import Literal
 
-import paho.mqtt.client as paho
 import pytest
-from paho.mqtt.enums import CallbackAPIVersion
 
 from tests.listeners.conftest import ListenerFactory, tls
 from tests.support.streams import connect_tcp, connect_tls, tls_wire
@@ -91,50 +87,6 @@ def test_ciphers_are_those_of_the_option(
         assert "CHACHA20" in cipher[0]
     context.set_ciphers("ECDHE+AESGCM")
     refused_handshake(broker.urls[0], context)
-
-
-@pytest.mark.parametrize("transport", ["tcp", "websockets"])
-def test_paho_over_tls_and_secure_websocket(
-    start: ListenerFactory,
-    authority: Authority,
-    server: IssuedCertificate,
-    transport: Literal["tcp", "websockets"],
-) -> None:
-    scheme = "tls" if transport == "tcp" else "wss"
-    broker = start({"listener": tls(server, scheme)})
-    port = int(broker.urls[0].rpartition(":")[2].partition("/")[0])
-    received: list[bytes] = []
-    subscribed, done = threading.Event(), threading.Event()
-    client = paho.Client(CallbackAPIVersion.VERSION2, transport=transport)
-    client.ws_set_options("/mqtt")
-    client.tls_set_context(authority.client_context())
-
-    def on_connect(*_arguments: object) -> None:
-        client.subscribe("a", 1)
-
-    def on_subscribe(*_arguments: object) -> None:
-        subscribed.set()
-
-    client.on_connect = on_connect
-    client.on_subscribe = on_subscribe
-
-    def on_message(_client: object, _data: object, message: paho.MQTTMessage) -> None:
-        received.append(bytes(message.payload))
-        if len(received) == 3:
-            done.set()
-
-    client.on_message = on_message
-    client.connect("localhost", port)
-    client.loop_start()
-    try:
-        assert subscribed.wait(TIMEOUT)
-        for payload in (b"first", LARGE, b"last"):
-            client.publish("a", payload, qos=1)
-        assert done.wait(TIMEOUT)
-    finally:
-        client.disconnect()
-        client.loop_stop()
-    assert received == [b"first", LARGE, b"last"]
 
 
 def test_openssl_is_satisfied_with_the_handshake(
