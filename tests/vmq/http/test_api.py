@@ -88,17 +88,6 @@ async def test_keys_made_before_scopes_were_there_are_good_for_all(site: Site) -
     assert keys.find(key)
 
 
-async def test_the_log_says_whose_key_it_was(site: Site, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
-    key = ApiKeys(site.folder).create("robot")
-    change = {"option": "queue.drop", "value": "oldest"}
-    await ask(site, "POST", "/option", headers={"x-api-key": key.key}, json=change)
-    assert (
-        f"operation name=set_option by=\"api key 'robot' ({key.id})\" peer=127.0.0.1 "
-        'parameters={"option": "queue.drop", "value": "oldest"} result="ok"'
-    ) in caplog.text
-
-
 async def test_a_defect_is_an_answer_and_a_line_in_the_log(
     local: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

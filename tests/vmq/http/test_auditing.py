@@ -32,8 +32,8 @@ async def test_a_key_is_named_with_its_address_whatever_the_result(
     begin, end = "operation name=set_option by=", 'result="'
     by_robot = f"\"api key 'robot' ({robot.id})\" peer=127.0.0.1"
     done, unknown, mistaken = told(caplog)
-    assert done.startswith(begin + by_robot)
-    assert done.endswith('result="ok"')
+    parameters = 'parameters={"option": "queue.drop", "value": "oldest"}'
+    assert done == f'{begin}{by_robot} {parameters} result="ok"'
     assert unknown.startswith(f'{begin}"api key {nameless.id}" peer=127.0.0.1')
     assert f"{end}refused: " in unknown
     assert mistaken.startswith(begin + by_robot)

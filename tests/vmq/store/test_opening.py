@@ -80,16 +80,6 @@ def filled(path: Path) -> Path:
     return path
 
 
-def test_a_missing_current_is_refused(path: Path) -> None:
-    """LevelDB would start anew, and delete the tables."""
-    tables = set(filled(path).glob("*.ldb"))
-    (path / "CURRENT").unlink()
-    for _ in range(2):
-        with pytest.raises(StoreDamagedError, match="its file CURRENT is missing"):
-            start(path)
-    assert set(path.glob("*.ldb")) == tables != set()
-
-
 @pytest.mark.parametrize("name", ("LOCK", "LOG", "LOG.old"))
 def test_a_file_that_does_not_matter_may_be_missing(path: Path, name: str) -> None:
     (filled(path) / name).unlink()
