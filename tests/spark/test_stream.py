@@ -163,32 +163,6 @@ def test_broker_that_is_away_is_named(bridge: Bridge, tmp_path: Path) -> None:
 Start = Callable[..., Bridge]
 
 
-def test_stream_made_anew_is_data_loss(own_broker: Start, tmp_path: Path) -> None:
-    out, check = tmp_path / "out", tmp_path / "check"
-    listen = ("tcp://127.0.0.1:0", f"grpc://127.0.0.1:{lasting_port()}")
-    bridge = own_broker(listen=listen, **stream_environment({"anew": 1}))
-    send(bridge.broker, numbered("anew/x", 50))
-    options = {"stream": "anew", "startingOffsets": "earliest"}
-    bridge.collect(bridge.stream(**options), out, check)
-    bridge.broker.terminate()
-    # The operator deletes the stream's folder; the broker makes it anew.
-    import shutil
-
-    shutil.rmtree(bridge.broker.data_dir / "streams" / "anew")
-    bridge = own_broker(listen=listen, **stream_environment({"anew": 1}))
-    # However far it has grown, and as often as it is tried.
-    for count in (20, 60):
-        send(bridge.broker, numbered("anew/x", count, 100))
-        for _ in range(2):
-            with fails("'anew' was deleted and made anew", "'failOnDataLoss'"):
-                bridge.collect(bridge.stream(**options), out, check)
-    bridge.collect(bridge.stream(**options, failOnDataLoss="false"), out, check)
-    send(bridge.broker, numbered("anew/x", 5, 200))
-    bridge.collect(bridge.stream(**options), out, check)
-    anew = [*range(100, 120), *range(100, 160), *range(200, 205)]
-    assert payloads(bridge, out) == sorted([*range(50), *anew])
-
-
 def test_query_outlives_its_broker(own_broker: Start, tmp_path: Path) -> None:
     """With a user, whose token dies with the broker that gave it."""
     from vmq_passwd import editing

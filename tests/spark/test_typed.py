@@ -56,12 +56,6 @@ def test_columns_that_are_asked_for(bridge: Bridge, typed: str, tmp_path: Path) 
     )
 
 
-def test_a_column_that_the_stream_has_not(bridge: Bridge, typed: str) -> None:
-    reader = bridge.spark.read.format("vmq").options(server=typed, stream="sensors")
-    with fails("there is no column 'wind'; accepted: topic", "offset, device, temp"):
-        reader.schema("wind double").load().collect()
-
-
 def test_a_column_of_another_type(bridge: Bridge, typed: str, tmp_path: Path) -> None:
     """It is refused at the start, whatever its values are."""
     options = {"server": typed, "stream": "sensors"}
