@@ -410,13 +410,6 @@ BAD_CONNECTS = (
 )
 
 
-@pytest.mark.parametrize("level", (0, 3, 5, 6, 99, 255))
-def test_another_level_of_mqtt_is_answered(level: int) -> None:
-    with pytest.raises(ConnectRefused) as caught:
-        open_connect(connect_packet("c", level=level))
-    assert caught.value.code == 1
-
-
 # --- SUBSCRIBE and UNSUBSCRIBE
 
 

@@ -6,8 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.support import wire as mqtt
-from tests.vmq.sockets import TIMEOUT, config_in, session_of, take
+from tests.vmq.sockets import TIMEOUT, config_in, take
 from vmq.broker import Broker
 from vmq.config.options import (
     QueueOptions,
@@ -26,15 +25,6 @@ async def test_publish_and_subscribe_within_the_process(embedded: Broker, qos: i
             one, two = await anext(messages), await anext(messages)
     assert (one.topic, one.payload, one.qos, one.retain) == ("a/1", b"x", qos, False)
     assert (two.topic, two.payload, two.qos, two.retain) == ("b", b"y", qos, False)
-
-
-async def test_embedded_and_real_clients_hear_each_other(embedded: Broker) -> None:
-    async with session_of(embedded, "c") as peer, embedded.subscribe("up") as messages:
-        await peer.ask(mqtt.subscribe_packet(1, ("down", 0)))
-        await embedded.publish("down", b"x", qos=2)
-        await peer.expect(mqtt.publish_packet("down", b"x"))
-        peer.send(mqtt.publish_packet("up", b"y"))
-        assert await take(messages, 1) == [b"y"]
 
 
 async def test_leaving_the_block_ends_the_subscription(embedded: Broker) -> None:
