@@ -257,20 +257,3 @@ def test_expected_share_bad_names(peers: Peers, name: str) -> None:
     """A share without group or filter, or with an ill-formed one: our choice is to close."""
     peers.closes(mqtt.subscribe_packet(1, (name, 0)))
     peers.closes(mqtt.unsubscribe_packet(1, name))
-
-
-def test_expected_share_in_one_pass(peers: Peers) -> None:
-    """A burst in one segment is spread over the members without loss."""
-    members = [peers.subscriber((share(peers, "a"), 1)) for _ in range(4)]
-    publisher = peers.client()
-    publisher.send(
-        *(
-            mqtt.publish_packet(peers.topic("a"), b"%d" % n, qos=1, packet_id=n + 1)
-            for n in range(200)
-        )
-    )
-    publisher.expect(b"\x40\x02\x00\x01")
-    for _ in range(199):
-        publisher.recv_packet()
-    numbers = [int(got.payload) for member in members for got in gather(member)]
-    assert sorted(numbers) == list(range(200))

@@ -208,15 +208,6 @@ def test_retained_messages_only_or_none_of_them(address: list[str], topic: str) 
 # --- sessions
 
 
-def test_a_durable_session_keeps_what_was_not_printed(address: list[str], topic: str) -> None:
-    session = [*address, "-c", "-i", topic.replace("/", "-"), "-t", topic, "-q", "2"]
-    assert here("sub", *session, "-E").code == 0
-    pub_program(address, topic, "-q", "2", "-l", stdin=b"1\n2\n3\n4\n5\n")
-    parts = [here("sub", *session, "-C", "2", "-W", "10").out for _ in range(2)]
-    parts.append(here("sub", *session, "-C", "1", "-W", "10").out)
-    assert b"".join(parts) == b"1\n2\n3\n4\n5\n"
-
-
 def test_unsubscribe_takes_a_topic_out_of_a_durable_session(address: list[str], topic: str) -> None:
     session = [*address, "-c", "-i", topic.replace("/", "-"), "-q", "1"]
     assert here("sub", *session, "-t", f"{topic}/a", "-t", f"{topic}/b", "-E").code == 0
@@ -293,17 +284,6 @@ def test_nobody_listens(topic: str) -> None:
         assert done.err == (
             "vmq: error: cannot connect to mqtt://127.0.0.1:1: connection refused\n"
         )
-
-
-def test_a_message_above_the_limit_of_the_broker_is_an_error(
-    either: list[str], topic: str, tmp_path: Path
-) -> None:
-    path = tmp_path / "huge"
-    path.write_bytes(bytes(17_000_000))
-    done = here("pub", *either, "-t", topic, "-f", str(path), "-q", "1")
-    assert done.code == 1
-    assert done.err.startswith("vmq: error: the connection to ")
-    assert done.err.endswith(" was lost\n")
 
 
 def test_the_wrong_port_is_explained(broker: BrokerProcess, topic: str) -> None:

@@ -1,15 +1,12 @@
 """`vmq plugin`, as a program, against a running broker."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import BrokerFactory
-from tests.vmq.cli.program import here, run
+from tests.vmq.cli.program import here
 from vmq.plugins.loading import load
 
 
@@ -43,26 +40,13 @@ def test_plugins_are_listed_disabled_enabled_and_reloaded(
     assert json.loads(vmq("reload", "mine", "--json")[1])["hooks"] == "on_register"
 
 
-@pytest.mark.timeout(300)
-def test_a_new_project_passes_its_own_test(tmp_path: Path) -> None:
+def test_a_new_project_is_put_over_no_other(tmp_path: Path) -> None:
+    """What is in it: tests/vmq/testing/test_plugin.py."""
     folder = tmp_path / "vmq-rooms"
-    done = run("plugin", "new", "rooms", "--folder", str(folder))
+    done = here("plugin", "new", "rooms", "--folder", str(folder))
     assert done.code == 0
     assert str(folder / "vmq_rooms" / "__init__.py") in done.out.decode()
-    tested = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "."],
-        cwd=folder,
-        env={**os.environ},
-        capture_output=True,
-        text=True,
-        timeout=250,
-        check=False,
-    )
-    assert tested.returncode == 0, tested.stdout + tested.stderr
-    assert "4 passed" in tested.stdout
-    again = here("plugin", "new", "rooms", "--folder", str(folder))
-    assert again.code == 1
-    assert "is not empty" in again.err
+    here("plugin", "new", "rooms", "--folder", str(folder)).tells(1, "is not empty")
 
 
 def test_a_name_that_cannot_be_one_is_refused(tmp_path: Path) -> None:

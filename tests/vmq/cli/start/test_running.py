@@ -49,16 +49,6 @@ def configured(fresh_broker: BrokerFactory, tmp_path: Path) -> Configured:
     return Configured(fresh_broker, tmp_path / "vmq.toml", {})
 
 
-def test_a_reload_says_what_changed_and_it_holds(configured: Configured) -> None:
-    running = configured.start()
-    running.reload("[session]\nmax_client_id_size = 23\n[queue]\nmax_online_messages = 7\n")
-    line = running.broker.wait_log("reloaded").string
-    assert 'changed="session.max_client_id_size, queue.max_online_messages"' in line
-    wire = Wire.connect_tcp(running.broker.tcp)
-    assert wire.ask(connect_packet("x" * 24), CONNACK).return_code == 2
-    wire.close()
-
-
 def test_a_change_that_needs_a_restart_is_refused_by_name_and_nothing_applied(
     configured: Configured,
 ) -> None:
@@ -157,20 +147,6 @@ def test_a_password_is_never_in_the_log(configured: Configured, form: str) -> No
     running.broker.wait_log("longer than max_client_id_size")
     assert running.broker.terminate() == 0
     assert "s3cr3t" not in running.broker.stderr_text()
-
-
-def test_each_end_of_a_connection_is_a_line_with_client_peer_and_reason(
-    configured: Configured,
-) -> None:
-    running = configured.start('[log]\nformat = "json"\n')
-    wire = Wire.connected(running.broker.tcp, "ends")
-    host, port = wire.stream.address()
-    wire.ended_by(b"\x00\x00")
-    wire.close()
-    event = json.loads(running.broker.wait_log('"closed"').string)
-    assert event["client"] == "ends"
-    assert event["peer"] == f"{host}:{port}"
-    assert "protocol error" in event["reason"]
 
 
 def test_a_flood_of_events_is_summed_up(configured: Configured) -> None:

@@ -26,20 +26,13 @@ def start(tmp_path: Path, *arguments: str) -> Program:
     return program
 
 
-def test_the_readiness_line_is_all_of_stdout(tmp_path: Path) -> None:
-    with start(tmp_path, "--listen", ANY_PORT) as program:
-        program.signal(signal.SIGTERM)
-        done = program.finish()
-    assert done.code == 0
-    assert re.fullmatch(READY + "\n", done.out.decode())
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_stops_it_cleanly(tmp_path: Path, number: signal.Signals) -> None:
     with start(tmp_path, "--listen", ANY_PORT) as program:
         program.signal(number)
         done = program.finish()
     assert done.code == 0
+    assert re.fullmatch(READY + "\n", done.out.decode()), "the line of readiness is all"
     lines = done.err.splitlines()
     assert f"info stopping signal={number.name}" in lines[-2]
     assert lines[-1].endswith("info stopped")

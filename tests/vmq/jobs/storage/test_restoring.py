@@ -233,17 +233,6 @@ def test_a_body_that_was_not_written_whole_is_no_job(tmp_path: Path, node: Node)
     assert not Node(tmp_path, node.now).machine.jobs
 
 
-def test_a_key_outlives_restarts_and_its_job(node: Node) -> None:
-    job = node.add(key=b"k")
-    node.machine.acknowledge(job.id)
-    node.journal.commit()
-    node = node.again()
-    assert not node.machine.jobs
-    assert node.add(key=b"k").id == job.id
-    node.passes(3601)
-    assert node.add(key=b"k").id != job.id
-
-
 @pytest.mark.parametrize("retry", [0, 60])
 def test_what_did_not_go_to_another_node_is_queued_after_a_restart(node: Node, retry: int) -> None:
     job = node.add(retry=retry)
