@@ -31,6 +31,7 @@ from tests.vmq.streams.flight_support import FACES, Running, act, code_of, servi
 from tests.vmq.streams.support import make, options, put, row
 from vmq.streams import far
 from vmq.streams.far import FarCursor, FarLog, locate
+from vmq.streams.flight.access import Anybody
 from vmq.streams.flight.get import batches_of
 from vmq.streams.flight.service import StreamServer
 from vmq.streams.flight.tickets import Ticket, decode
@@ -439,7 +440,7 @@ def test_a_flipped_bit_is_found_wherever_it_is_and_named_by_the_broker(
 # With a broker
 
 
-class Rules:
+class Rules(Anybody):
     """Ann may read, bob may not."""
 
     def authenticate(self, _user: str | None, _password: bytes) -> bool:
@@ -447,9 +448,6 @@ class Rules:
 
     def may_read(self, user: str | None, _filters: Sequence[str], _group: str = "") -> bool:
         return user != "bob"
-
-    def longest_payload(self) -> int:
-        return 0
 
     def may_write(self, _user: str | None, _topic: str) -> bool:
         return False

@@ -26,6 +26,7 @@ from tests.spark.support import executors_environment
 from tests.support.present import present
 from tests.vmq.streams.flight_support import Running
 from vmq.config.streams import StreamOptions
+from vmq.streams.flight.access import Anybody
 from vmq.streams.flight.service import StreamServer
 from vmq.testing.ports import lasting_port
 
@@ -98,7 +99,7 @@ def test_a_module_that_cannot_be_imported_is_hopeless(tmp_path: Path) -> None:
 # --- what the broker says, before Spark is there: it would fail in other words
 
 
-class Rules:
+class Rules(Anybody):
     """User `ann` may read nothing, `bob` all."""
 
     def authenticate(self, user: str | None, password: bytes) -> bool:
@@ -106,9 +107,6 @@ class Rules:
 
     def may_read(self, user: str | None, _filters: Sequence[str], _group: str = "") -> bool:
         return user == "bob"
-
-    def longest_payload(self) -> int:
-        return 0
 
     def may_write(self, _user: str | None, _topic: str) -> bool:
         return False

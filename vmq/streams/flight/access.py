@@ -42,6 +42,9 @@ class Access(Protocol):
     def may_read(self, user: str | None, filters: Sequence[str], group: str = "") -> bool:
         """Whether the user may subscribe to all these topic filters; as a member of a group, if it is named."""
 
+    def sees(self, user: str | None, filters: Sequence[str]) -> bool:
+        """Whether `may_read` would grant it: what a list leaves out is refused to nobody."""
+
     def may_write(self, user: str | None, topic: str) -> bool:
         """Whether the user may publish to a topic."""
 
@@ -57,6 +60,9 @@ class Anybody:
 
     def may_read(self, _user: str | None, _filters: Sequence[str], _group: str = "") -> bool:
         return True
+
+    def sees(self, user: str | None, filters: Sequence[str]) -> bool:
+        return self.may_read(user, filters)
 
     def may_write(self, _user: str | None, _topic: str) -> bool:
         return True

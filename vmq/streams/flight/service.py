@@ -193,8 +193,7 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
         streams = [
             each
             for name, each in sorted(self.catalog.streams.items())
-            if name.encode().startswith(criteria)
-            and self.access.may_read(user, each.options.filters)
+            if name.encode().startswith(criteria) and self.access.sees(user, each.options.filters)
         ]
         return (self.info(each, Query(stream=each.name)) for each in streams)
 
@@ -280,7 +279,7 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
             readable = {
                 name: each.stream_id if wants_ids else each.options.filters
                 for name, each in list(self.catalog.streams.items())
-                if self.access.may_read(user, each.options.filters)
+                if self.access.sees(user, each.options.filters)
             }
             return [json.dumps(readable).encode()]
         elif action.type == LOCATE and self.is_inner:

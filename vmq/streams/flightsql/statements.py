@@ -93,19 +93,19 @@ class FlightSql(Statements):
             text = query.decode()
         except UnicodeDecodeError:
             raise BadTicketError("a statement is UTF-8") from None
-        sources = sources_of(self._catalog, self._readable(user))
+        sources = sources_of(self._catalog, self._seen_by(user))
         return self._runner.run(text, sources, describe=describe)
 
     def _tables(self, user: str | None) -> list[StreamTableInfo]:
-        may_read = self._readable(user)
+        seen = self._seen_by(user)
         return [
             StreamTableInfo(name, projected(None, typed_schema(read_columns(each.options.schema))))
             for name, each in sorted(self._catalog.streams.items())
-            if may_read(each)
+            if seen(each)
         ]
 
-    def _readable(self, user: str | None) -> Callable[[Stream], bool]:
-        return lambda stream: self._access.may_read(user, stream.options.filters)
+    def _seen_by(self, user: str | None) -> Callable[[Stream], bool]:
+        return lambda stream: self._access.sees(user, stream.options.filters)
 
 
 def _read(data: bytes) -> tuple[str, Any]:

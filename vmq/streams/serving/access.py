@@ -59,6 +59,10 @@ class BrokerAccess:
         """Whether the user may subscribe to all these topic filters; as a member of a group, if it is named."""
         return self.in_loop(self.may_subscribe(user, filters, group))
 
+    def sees(self, user: str | None, filters: Sequence[str]) -> bool:
+        """The same, and nothing is logged: what a list leaves out is refused to nobody."""
+        return self.in_loop(self.may_subscribe(user, filters, is_logged=False))
+
     def may_write(self, user: str | None, topic: str) -> bool:
         """Whether the user may publish to a topic."""
         return self.in_loop(self.may_publish(user, topic))
@@ -91,7 +95,12 @@ class BrokerAccess:
         return is_granted(answer, user, "connect", "")
 
     async def may_subscribe(
-        self, user: str | None, filters: Sequence[str], group: str = ""
+        self,
+        user: str | None,
+        filters: Sequence[str],
+        group: str = "",
+        *,
+        is_logged: bool = True,
     ) -> bool:
         hook = self.hooks.auth_on_subscribe
         if hook is None:
@@ -106,6 +115,8 @@ class BrokerAccess:
                     refusal.plugin = getattr(answer, "plugin", "")
                     answer = refusal
                     break
+        if not is_logged:
+            return not isinstance(answer, Refuse)
         return is_granted(answer, user, "read", " ".join(filters[:NAMED]))
 
     async def may_publish(self, user: str | None, topic: str) -> bool:

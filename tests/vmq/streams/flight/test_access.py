@@ -11,7 +11,7 @@ from tests.vmq.streams.flight_support import FACES, Running, act, code_of, servi
 from tests.vmq.streams.support import options
 from vmq.mqtt.topics import matches
 from vmq.streams.flight import access as flight_access
-from vmq.streams.flight.access import JUDGED_FOR, TOKEN_LIFE, Tokens
+from vmq.streams.flight.access import JUDGED_FOR, TOKEN_LIFE, Anybody, Tokens
 from vmq.streams.flight.front import Front
 from vmq.streams.flight.service import StreamServer
 from vmq.streams.log.checkpoint import boot_id
@@ -21,7 +21,7 @@ from vmq.testing.authority import Authority
 USERS = {"ann": (b"secret", "a/#"), "bob": (b"other", "b/#"), "all": (b"x:y", "#")}
 
 
-class Rules:
+class Rules(Anybody):
     """Nobody without a password; to each his branch."""
 
     def authenticate(self, user: str | None, password: bytes) -> bool:
@@ -29,9 +29,6 @@ class Rules:
 
     def may_read(self, user: str | None, filters: Sequence[str], group: str = "") -> bool:
         return all(self.may_write(user, each) for each in filters)
-
-    def longest_payload(self) -> int:
-        return 0
 
     def may_write(self, user: str | None, topic: str) -> bool:
         assert user is not None

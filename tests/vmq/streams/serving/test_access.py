@@ -104,10 +104,11 @@ async def test_a_refusal_is_logged_with_its_plugin(caplog: pytest.LogCaptureFixt
     refusal = Refuse("not here")
     refusal.plugin = "acl"
     hooks.auth_on_publish, _ = answering(refusal)
-    hooks.auth_on_subscribe, _ = answering([Subscription("a", REFUSED_QOS)])
+    hooks.auth_on_subscribe, _ = answering(*[[Subscription("a", REFUSED_QOS)]] * 2)
     with caplog.at_level("INFO", "vmq.streams"):
         assert not await asked(access(hooks).may_write, "ann", "t")
         assert not await asked(access(hooks).may_read, "ann", ["a"])
+        assert not await asked(access(hooks).sees, "ann", ["a"]), "and this is no refusal"
     assert caplog.messages == [
         'flight refused right=write user="ann" of="t" plugin=acl reason="not here"',
         'flight refused right=read user="ann" of="a" plugin=none reason="not allowed"',
