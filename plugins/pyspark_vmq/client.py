@@ -8,7 +8,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -39,9 +39,6 @@ MOST_HOPS: Final = 4
 #: How a broker says that it names no files to this process: by itself, or because it knows no such question.
 NO_FILES: Final = frozenset({"not_local", "bad_ticket"})
 
-#: What Flight makes of a handshake that finds no broker, or one whose certificate it does not trust.
-HANDSHAKE_BROKE_OFF: Final = "Could not finish writing before closing"
-
 
 class Client:
     """Talks to one broker as one user. All calls but `read` repeat while the broker is away."""
@@ -63,7 +60,13 @@ class Client:
         connection = self.connection
         if not connection.username:
             return
-        header = self.client.authenticate_basic_token(connection.username, connection.password)
+        try:
+            header = self.client.authenticate_basic_token(connection.username, connection.password)
+        except flight.FlightInternalError:
+            # Why a handshake broke off, Flight says of any other call only: that fails likewise.
+            with suppress(flight.FlightUnauthenticatedError):
+                self._act("streams", {})
+            raise
         self.call_options = flight.FlightCallOptions(headers=[header])
 
     def streams(self) -> dict[str, list[str]]:
@@ -267,17 +270,13 @@ def translated(connection: Connection) -> Iterator[None]:
             f"and 'password'): {said(error)}"
         ) from None
     except flight.FlightError as error:
-        if said(error).startswith(HANDSHAKE_BROKE_OFF):
-            hint = "; check the address, and option 'cafile' for grpc+tls"
-            raise Unavailable(
-                f"vmq: {connection.server} (option 'server'): cannot be reached{hint}"
-            ) from None
         code = code_of(error)
         # Each answer of the broker's has a code. Without one it was away before it could answer, or ended meanwhile:
         # gRPC calls that unavailable, cancelled, internal or unknown, by the moment.
         if isinstance(error, flight.FlightUnavailableError) or not code:
+            hint = "" if code else "; check the address, and option 'cafile' for grpc+tls"
             raise Unavailable(
-                f"vmq: {connection.server} (option 'server'): {said(error)}"
+                f"vmq: {connection.server} (option 'server'): {said(error)}{hint}"
             ) from None
         if code == "elsewhere":
             location = str(json.loads(error.extra_info)["location"])
@@ -301,8 +300,8 @@ def code_of(error: "flight.FlightError") -> str:
 
 
 def said(error: Exception) -> str:
-    """The broker's own words in one of Flight's errors, without what gRPC wraps around them."""
-    text = str(error)
+    """The broker's own words in one of Flight's errors, without what is wrapped around them."""
+    text = str(error).split(" error, with message: ", maxsplit=1)[-1]
     for tail in (". Detail:", ". gRPC client debug context:", " Detail:"):
         text = text.split(tail, maxsplit=1)[0]
     return text

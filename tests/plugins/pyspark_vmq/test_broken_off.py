@@ -82,6 +82,14 @@ def test_a_read_that_breaks_off_is_made_again(error: Exception) -> None:
         assert not server.errors
 
 
+@pytest.mark.parametrize("user", [{}, {"username": "ann", "password": "secret"}])
+def test_why_a_broker_cannot_be_reached_is_told(user: dict[str, str]) -> None:
+    with breaking() as (server, given):
+        server.shutdown()
+        with pytest.raises(Unavailable, match="option 'server'.*Connection refused.*'cafile'"):
+            Client(connection_of({**given, "retryTimeout": "0", **user})).streams()
+
+
 def test_what_the_broker_answers_is_final() -> None:
     answer = flight.FlightServerError(
         "there is none", json.dumps({"code": "unknown_stream"}).encode()
