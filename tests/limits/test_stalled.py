@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -17,28 +16,10 @@ from vmq.testing.process import BrokerProcess
 
 MIB = 1 << 20
 
-#: A client of paho's that prints what it receives as mosquitto_sub does, and reconnects like it.
-PAHO = """
-import sys
-import paho.mqtt.client as paho
-host, port, client_id, qos, topic = sys.argv[1:]
-client = paho.Client(paho.CallbackAPIVersion.VERSION2, client_id, clean_session=False)
-def subscribe(client, *_):
-    client.subscribe(topic, int(qos))
-client.on_connect = subscribe
-client.on_subscribe = lambda *_: print("subscribed", flush=True)
-client.on_message = lambda _c, _u, m: print(m.payload.decode().rstrip("."), flush=True)
-client.reconnect_delay_set(1, 1)
-client.connect(host, int(port))
-client.loop_forever()
-"""
 
-
-def command_of(kind: str, broker: BrokerProcess, client_id: str, qos: int) -> list[str]:
-    """A durable client subscribed to `stalled`, which prints payloads without the dots at their end."""
+def command_of(broker: BrokerProcess, client_id: str, qos: int) -> list[str]:
+    """A durable client subscribed to `stalled`, which prints payloads."""
     host, port = broker.tcp
-    if kind == "paho":
-        return [sys.executable, "-c", PAHO, host, str(port), client_id, str(qos), "stalled"]
     program = require_tool("mosquitto_sub")
     name = ["-h", host, "-p", str(port), "-V", "mqttv311", "-i", client_id, "-c"]
     # -d tells of the SUBACK; stdbuf lets each line out at once.
@@ -92,9 +73,9 @@ class Subscriber:
 
 
 @contextmanager
-def subscriber(kind: str, broker: BrokerProcess, client_id: str, qos: int) -> Iterator[Subscriber]:
+def subscriber(broker: BrokerProcess, client_id: str, qos: int) -> Iterator[Subscriber]:
     """A running one; a test in which it hangs ends by pytest's timeout."""
-    found = Subscriber(command_of(kind, broker, client_id, qos))
+    found = Subscriber(command_of(broker, client_id, qos))
     try:
         yield found
     finally:
@@ -106,14 +87,12 @@ def payload(number: int, size: int) -> bytes:
     return b"%d" % number + b"." * size
 
 
-@pytest.mark.parametrize(("kind", "qos"), (("mosquitto", 2), ("paho", 1)))
-def test_a_stopped_client_resumes_with_everything(
-    fresh_broker: BrokerFactory, kind: str, qos: int
-) -> None:
+@pytest.mark.parametrize("qos", (1, 2))
+def test_a_stopped_client_resumes_with_everything(fresh_broker: BrokerFactory, qos: int) -> None:
     """Others are served at once meanwhile; its own messages wait, in order and once each."""
     broker = fresh_broker()
     with (
-        subscriber(kind, broker, "sleeper", 2) as sleeper,
+        subscriber(broker, "sleeper", 2) as sleeper,
         Wire.connected(broker.tcp, "other") as other,
         Wire.connect_tcp(broker.tcp) as publisher,
     ):
@@ -132,8 +111,7 @@ def test_a_stopped_client_resumes_with_everything(
         assert "closed client=sleeper" not in broker.stderr_text()
 
 
-@pytest.mark.parametrize("kind", ("mosquitto", "paho"))
-def test_a_stopped_client_is_dropped_by_policy(fresh_broker: BrokerFactory, kind: str) -> None:
+def test_a_stopped_client_is_dropped_by_policy(fresh_broker: BrokerFactory) -> None:
     """What it does not take fills its buffers and no more; it is dropped, and welcome back."""
     broker = fresh_broker(
         env={
@@ -142,7 +120,7 @@ def test_a_stopped_client_is_dropped_by_policy(fresh_broker: BrokerFactory, kind
         }
     )
     with (
-        subscriber(kind, broker, "sleeper", 0) as sleeper,
+        subscriber(broker, "sleeper", 0) as sleeper,
         Wire.connected(broker.tcp, "other") as other,
         Wire.connect_tcp(broker.tcp) as publisher,
     ):

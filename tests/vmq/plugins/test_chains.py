@@ -1,6 +1,7 @@
 """The chains against a naive reading of VerneMQ's rules, with plain and async functions mixed."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -63,17 +64,24 @@ def act(name: str) -> Any:
     }[name]
 
 
+def hook_of(plain: Callable[..., Any], later: bool) -> Any:
+    """The function, or a coroutine function that answers the same a little later."""
+
+    async def coroutine(*arguments: Any) -> Any:
+        await asyncio.sleep(0)
+        return plain(*arguments)
+
+    return coroutine if later else plain
+
+
 def verdict_step(name: str, later: bool, asked: list[str]) -> VerdictStep:
     def plain() -> Any:
         asked.append(name)
         return act(name)
 
-    async def coroutine() -> Any:
-        await asyncio.sleep(0)
-        return plain()
-
-    function: Any = coroutine if later else plain
-    return VerdictStep("auth_on_publish", PluginGuard(name, limit=0), function, (), GIVEN)
+    return VerdictStep(
+        "auth_on_publish", PluginGuard(name, limit=0), hook_of(plain, later), (), GIVEN
+    )
 
 
 @given(st.lists(st.tuples(st.sampled_from(sorted(ACTS)), st.booleans()), max_size=5))
@@ -108,11 +116,7 @@ def test_a_chain_is_kept_if_everybody_says_so(later: bool) -> None:
             calls.append(place)
             return answers[place]
 
-        async def coroutine() -> Any:
-            return plain()
-
-        function: Any = coroutine if later else plain
-        return VerdictStep("auth_on_publish", PluginGuard("p"), function, (), GIVEN)
+        return VerdictStep("auth_on_publish", PluginGuard("p"), hook_of(plain, later), (), GIVEN)
 
     async def run() -> None:
         chain = VerdictChain("auth_on_publish", [step(0), step(1)], lambda: 100.0)
@@ -179,13 +183,11 @@ def test_the_first_rewriter_ends_the_chain_and_failures_change_nothing(
                 raise OSError("broken")
             return {"none": None, "filters": ["a/#"], "text": "a"}[name]
 
-        async def coroutine() -> Any:
-            return plain()
-
-        function: Any = coroutine if later else plain
         given_names = ("username", "subscriber_id", "topic_filters")
         guard = PluginGuard("p", limit=0)
-        return AnswerStep("on_unsubscribe", guard, function, (), given_names, read_filters)
+        return AnswerStep(
+            "on_unsubscribe", guard, hook_of(plain, later), (), given_names, read_filters
+        )
 
     async def run() -> Any:
         chain = RewriteChain([step(name, later) for name, later in plan])
@@ -262,13 +264,8 @@ def test_only_asks_the_first_that_has_the_hook_and_nobody_else(
                 raise Refuse("no")
             return {"rubbish": 5}.get(name, ONLY[name])
 
-        async def coroutine() -> Any:
-            await asyncio.sleep(0)
-            return plain()
-
-        function: Any = coroutine if later else plain
         guard = PluginGuard(str(place), limit=0)
-        return AnswerStep("on_unsubscribe", guard, function, (), GIVEN, read_filters)
+        return AnswerStep("on_unsubscribe", guard, hook_of(plain, later), (), GIVEN, read_filters)
 
     members = [
         Member(str(place), {"hook": step(place, name, later)} if has else {})
@@ -346,13 +343,8 @@ def knows(name: str, says: dict[str, str], later: bool) -> VerdictStep:
             ]
         )
 
-    async def coroutine(user: str, who: SubscriberId, wanted: list[Subscription]) -> Any:
-        await asyncio.sleep(0)
-        return plain(user, who, wanted)
-
     names = ("username", "subscriber_id", "subscriptions")
-    function: Any = coroutine if later else plain
-    return VerdictStep("auth_on_subscribe", PluginGuard(name), function, names, names)
+    return VerdictStep("auth_on_subscribe", PluginGuard(name), hook_of(plain, later), names, names)
 
 
 @given(
