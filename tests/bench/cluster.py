@@ -11,8 +11,7 @@ Time is virtual, so bytes and steps are the same in each run; CPU seconds are th
 - **redundancy**: of 16 nodes, once the tree has formed: payloads sent per node that needed one, less one (RMR of the
   paper on Plumtree).
 
-Of brokers, as processes: **subscriptions** (`cluster_spread`), until the other two of three nodes route.
-What a publish to another node costs is in `cluster_routing`.
+What a publish to another node costs is in `cluster_routing`, what subscriptions and all else grow with in `scaling`.
 """
 
 import argparse
@@ -25,7 +24,6 @@ from contextlib import closing
 from pathlib import Path
 from random import Random
 
-from tests.bench import cluster_spread
 from vmq_cluster.effects import Contact, Effect, Transmit
 from vmq_cluster.leveldb import LevelStorage
 from vmq_cluster.machine import Machine
@@ -194,20 +192,10 @@ def redundancy(table: Table, pump: Pump, nodes: int, writes: int) -> None:
     )
 
 
-def subscriptions(table: Table, clients: int, filters: int) -> None:
-    found = cluster_spread.measure(clients, filters)
-    what = f"{found.subscriptions:,} subscriptions"
-    table.row(f"{what}, acknowledged", found.acknowledged, "s")
-    table.row("  routed on 2 other nodes", found.routed, "s")
-    table.row("  between the nodes, each", found.sent / found.subscriptions, "bytes", 200)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--keys", type=int, default=1_000_000)
-    parser.add_argument("--clients", type=int, default=1000, help="with 100 subscriptions each")
-    options = parser.parse_args()
-    keys: int = options.keys
+    keys: int = parser.parse_args().keys
     table = Table()
     with tempfile.TemporaryDirectory() as folder, closing(Pump(Path(folder) / "tree")) as pump:
         redundancy(table, pump, 16, 320)
@@ -219,7 +207,6 @@ def main() -> None:
         spread(table, pump, 1000)
         few = idle(table, pump, 1000)
         spread(table, pump, min(keys, 100_000))
-    subscriptions(table, options.clients, 100)
     with tempfile.TemporaryDirectory() as folder, closing(Pump(Path(folder))) as pump:
         pump.add("a")
         fill(pump, "a", 0, keys)
