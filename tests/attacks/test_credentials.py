@@ -22,12 +22,6 @@ def test_a_shared_subscription_is_no_topic_to_publish_to(guarded: Guarded) -> No
     guarded.broker.wait_log(r'publish refused client=a user="alice" topic="\$share/g/jobs/1"')
 
 
-def test_a_will_on_a_shared_subscription_is_refused(guarded: Guarded) -> None:
-    guarded.start(ACL)
-    _, connack = guarded.ask("alice", "a", will=Will("$share/g/jobs/1", b"x"))
-    assert connack.return_code == 5
-
-
 def test_the_hash_of_the_empty_password_lets_in_nobody(guarded: Guarded) -> None:
     guarded.start(ACL)
     (guarded.folder / "passwd").write_text(line_of("alice", "") + line_of("bob", "bob"))

@@ -33,12 +33,9 @@ class ClientFactory:
         clean: bool = True,
         keepalive: int = 60,
         will: Will | None = None,
-        hold_acks: bool = False,
         own_program: bool = False,
     ) -> Client:
-        """Open a client. `own_program` gives it a process of its own, so that it can be killed;
-        `hold_acks` (paho only) lets it never acknowledge what it receives.
-        """
+        """Open a client. `own_program` gives it a process of its own, so that it can be killed."""
         kind = BY_NAME[kind] if isinstance(kind, str) else kind
         client_id = client_id or new_client_id(kind)
         if kind.program == "mosquitto":
@@ -53,9 +50,7 @@ class ClientFactory:
             self._own_programs.append(program)
         client = ProgramClient(kind, client_id, program, f"client-{unique()}")
         self._clients.append(client)
-        client.open(
-            kind.url(self.broker), clean=clean, keepalive=keepalive, will=will, hold_acks=hold_acks
-        )
+        client.open(kind.url(self.broker), clean=clean, keepalive=keepalive, will=will)
         if filters:
             assert client.subscribe(*filters) == [qos for _, qos in filters]
         return client

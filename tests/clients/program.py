@@ -124,9 +124,7 @@ class ProgramClient(Client):
         self._open = False
         program.adopt(name, self.inbox)
 
-    def open(
-        self, url: str, *, clean: bool, keepalive: int, will: Will | None, hold_acks: bool
-    ) -> None:
+    def open(self, url: str, *, clean: bool, keepalive: int, will: Will | None) -> None:
         """Connect; return when the broker has accepted the connection."""
         answer = self._program.call(
             self._name,
@@ -137,7 +135,6 @@ class ProgramClient(Client):
             clean=clean,
             keepalive=keepalive,
             will=None if will is None else vars(will),
-            hold_acks=hold_acks,
         )
         self.session_present = answer["session_present"]
         self._open = True

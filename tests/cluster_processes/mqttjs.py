@@ -20,7 +20,7 @@ class MqttJs:
         name = f"{client_id}-{next(self._names)}"
         client = ProgramClient(BY_NAME["mqttjs"], client_id, self._program, name)
         url = f"tcp://{node.host}:{node.port}"
-        client.open(url, clean=False, keepalive=60, will=None, hold_acks=False)
+        client.open(url, clean=False, keepalive=60, will=None)
         if filters:
             assert client.subscribe(*((each, 2) for each in filters)) == [2] * len(filters)
         return client

@@ -17,11 +17,11 @@ from vmq.testing.process import BrokerProcess
 MIB = 1 << 20
 
 
-def command_of(broker: BrokerProcess, client_id: str, qos: int) -> list[str]:
+def command_of(broker: BrokerProcess, qos: int) -> list[str]:
     """A durable client subscribed to `stalled`, which prints payloads."""
     host, port = broker.tcp
     program = require_tool("mosquitto_sub")
-    name = ["-h", host, "-p", str(port), "-V", "mqttv311", "-i", client_id, "-c"]
+    name = ["-h", host, "-p", str(port), "-V", "mqttv311", "-i", "sleeper", "-c"]
     # -d tells of the SUBACK; stdbuf lets each line out at once.
     return ["stdbuf", "-oL", program, *name, "-q", str(qos), "-t", "stalled", "-d"]
 
@@ -73,13 +73,22 @@ class Subscriber:
 
 
 @contextmanager
-def subscriber(broker: BrokerProcess, client_id: str, qos: int) -> Iterator[Subscriber]:
-    """A running one; a test in which it hangs ends by pytest's timeout."""
-    found = Subscriber(command_of(broker, client_id, qos))
+def stopped(broker: BrokerProcess, qos: int) -> Iterator[tuple[Subscriber, Wire, Wire]]:
+    """A subscriber that has stopped, one that has not, and a publisher.
+
+    A test in which the first hangs ends by pytest's timeout.
+    """
+    sleeper = Subscriber(command_of(broker, qos))
     try:
-        yield found
+        with (
+            Wire.connected(broker.tcp, "other") as other,
+            Wire.connected(broker.tcp, "publisher") as publisher,
+        ):
+            other.subscribe(("stalled", 0))
+            sleeper.stop()
+            yield sleeper, other, publisher
     finally:
-        found.close()
+        sleeper.close()
 
 
 def payload(number: int, size: int) -> bytes:
@@ -91,14 +100,7 @@ def payload(number: int, size: int) -> bytes:
 def test_a_stopped_client_resumes_with_everything(fresh_broker: BrokerFactory, qos: int) -> None:
     """Others are served at once meanwhile; its own messages wait, in order and once each."""
     broker = fresh_broker()
-    with (
-        subscriber(broker, "sleeper", 2) as sleeper,
-        Wire.connected(broker.tcp, "other") as other,
-        Wire.connect_tcp(broker.tcp) as publisher,
-    ):
-        other.subscribe(("stalled", 0))
-        publisher.connect("publisher")
-        sleeper.stop()
+    with stopped(broker, 2) as (sleeper, other, publisher):
         before = resident(broker.pid)
         for number in range(900):
             publisher.publish("stalled", payload(number, 2000), qos=qos)
@@ -119,14 +121,7 @@ def test_a_stopped_client_is_dropped_by_policy(fresh_broker: BrokerFactory) -> N
             "VMQ_QUEUE__MAX_ONLINE_MESSAGES": "100",
         }
     )
-    with (
-        subscriber(broker, "sleeper", 0) as sleeper,
-        Wire.connected(broker.tcp, "other") as other,
-        Wire.connect_tcp(broker.tcp) as publisher,
-    ):
-        other.subscribe(("stalled", 0))
-        publisher.connect("publisher")
-        sleeper.stop()
+    with stopped(broker, 0) as (sleeper, other, publisher):
         before = resident(broker.pid)
         for number in range(600):
             publisher.publish("stalled", payload(number, 50_000))

@@ -91,11 +91,6 @@ def test_an_old_file_is_not_read_again(file: WatchedFile[list[str]], path: Path)
     assert not file.load()  # same file, size and time stamp
 
 
-def test_touching_a_file_makes_nothing_new(file: WatchedFile[list[str]], path: Path) -> None:
-    age(path)
-    assert not file.load()
-
-
 def test_what_is_refused_leaves_the_content(file: WatchedFile[list[str]], path: Path) -> None:
     path.write_text("two\nbad")
     for _ in range(2):
@@ -124,21 +119,6 @@ def test_a_huge_file_is_refused(path: Path) -> None:
 
 
 class TestWatching:
-    async def test_new_content_is_told(
-        self, file: WatchedFile[list[str]], path: Path, tmp_path: Path
-    ) -> None:
-        told: list[list[str]] = []
-
-        async def on_change() -> None:
-            told.append(file.content)
-
-        async with FakeBroker(tmp_path) as broker:
-            await file.look(broker, on_change)
-            path.write_text("two")
-            await file.look(broker, on_change)
-            await file.look(broker, on_change)
-        assert told == [["two"]]
-
     async def test_a_complaint_is_made_once_for_each_fault(
         self,
         file: WatchedFile[list[str]],
@@ -192,21 +172,6 @@ class TestWatching:
         assert unreadable.endswith("; what was read before stays in force")
         assert unchanged == f"{path}: after a change"
 
-    async def test_it_looks_again_and_again(
-        self, file: WatchedFile[list[str]], path: Path, tmp_path: Path
-    ) -> None:
-        changed = asyncio.Queue[str]()
-
-        async def on_change() -> None:
-            changed.put_nowait(file.content[0])
-
-        async with FakeBroker(tmp_path) as broker:
-            broker.spawn(file.watch(broker, 0.01, on_change))
-            for word in ("two", "three"):
-                path.write_text(word)
-                async with asyncio.timeout(10):
-                    assert await changed.get() == word
-
     async def test_a_file_that_is_being_written_is_waited_for(
         self, file: WatchedFile[list[str]], path: Path, tmp_path: Path
     ) -> None:
@@ -246,9 +211,10 @@ class TestFollowing:
         async with FakeBroker(path.parent) as broker:
             followed = WatchedFile.follow(broker, options, read, on_change)
             assert followed.content == ["one"]
-            path.write_text("two")
-            async with asyncio.timeout(10):
-                assert await changed.get() == "two"
+            for word in ("two", "three"):
+                path.write_text(word)
+                async with asyncio.timeout(10):
+                    assert await changed.get() == word
 
     async def test_it_has_to_be_there_and_may_be_left_alone(self, path: Path) -> None:
         async def on_change() -> None:

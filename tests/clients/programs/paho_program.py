@@ -33,7 +33,6 @@ class PahoClient:
             protocol=PROTOCOLS[call["version"]],
             transport="websockets" if scheme == "ws" else "tcp",
             reconnect_on_failure=False,
-            manual_ack=call["hold_acks"],
         )
         self._client = client
         client.on_connect = self._on_connect

@@ -27,22 +27,6 @@ def writes(rules: Acl, topic: str, names: Names = BOB) -> bool:
 
 
 class TestSections:
-    def test_reading_and_writing_are_granted_apart(self) -> None:
-        rules = acl("user bob\ntopic read r\ntopic write w\ntopic both")
-        assert [reads(rules, each) for each in ("r", "w", "both")] == [True, False, True]
-        assert [writes(rules, each) for each in ("r", "w", "both")] == [False, True, True]
-
-    def test_a_user_section_is_that_users(self) -> None:
-        rules = acl("user bob\ntopic a\nuser eve\ntopic b\nuser bob\ntopic c")
-        assert [reads(rules, each) for each in "abc"] == [True, False, True]
-        assert not any(reads(rules, each, Names("mallory", "x")) for each in "abc")
-        assert not any(reads(rules, each, ANONYMOUS) for each in "abc")
-
-    def test_the_general_section_is_for_clients_without_a_name(self) -> None:
-        rules = acl("topic a")
-        assert reads(rules, "a", ANONYMOUS)
-        assert not reads(rules, "a", BOB)
-
     def test_or_for_everybody_as_in_vernemq(self) -> None:
         rules = acl("topic a\nuser bob\ntopic b", general_for_all=True)
         assert reads(rules, "a", BOB)
@@ -89,23 +73,11 @@ class TestSubscriptions:
 
 
 class TestDenials:
-    def test_a_denial_wins_wherever_it_stands(self) -> None:
-        rules = acl("user bob\ntopic a/#\ntopic deny a/secret\npattern deny a/of/%u")
-        assert rules.check(Access.READ, "a/secret", BOB) is Verdict.DENIED
-        assert rules.check(Access.WRITE, "a/secret", BOB) is Verdict.DENIED
-        assert rules.check(Access.WRITE, "a/of/bob", BOB) is Verdict.DENIED
-        assert rules.check(Access.WRITE, "a/of/eve", BOB) is Verdict.GRANTED
-        assert rules.check(Access.WRITE, "b", BOB) is Verdict.NOT_GRANTED
-
     def test_a_filter_that_matches_one_denied_topic_is_denied(self) -> None:
         rules = acl("user bob\ntopic #\ntopic deny a/secret")
         for broad in ("#", "+/secret", "a/#", "a/+", "$share/g/#"):
             assert rules.check(Access.READ, broad, BOB) is Verdict.DENIED, broad
         assert reads(rules, "b/#")
-
-    def test_a_user_without_a_name_is_not_whom_a_denial_of_names_means(self) -> None:
-        rules = acl("topic a/#\npattern deny a/%u")
-        assert reads(rules, "a/x", ANONYMOUS)
 
 
 class TestLongLists:

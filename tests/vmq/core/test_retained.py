@@ -97,16 +97,6 @@ RetainMachine.TestCase.settings = settings(max_examples=30, stateful_step_count=
 TestRetainMachine = RetainMachine.TestCase
 
 
-def test_topics_of_many_levels_are_walked_without_recursion() -> None:
-    store = RetainedMessages()
-    deep = "/" * 32_767
-    store.keep(deep, retained(deep))
-    assert list(found(store, "#")) == [deep]
-    assert list(found(store, deep)) == [deep]
-    assert store.clear(deep)
-    assert store.root.children is None
-
-
 # --- a walk
 
 

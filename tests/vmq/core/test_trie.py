@@ -195,18 +195,6 @@ def test_a_node_with_one_child_goes_over_to_a_dict_and_back_to_nothing() -> None
     assert trie.root.is_empty()
 
 
-def test_a_topic_of_32768_levels_is_walked_without_recursion() -> None:
-    trie = Trie()
-    queue = make_queue("one", House().core)
-    deep = "/" * 32_767
-    trie.subscribe(deep, subscription(queue, deep, 1))
-    trie.subscribe("#", subscription(queue, "#", 2))
-    assert targets_of(resolved(trie, deep)) == {"one": 2}
-    trie.unsubscribe(deep, "one")
-    trie.unsubscribe("#", "one")
-    assert trie.root.is_empty()
-
-
 def test_stored_copies_counts_durable_targets_above_qos_0_and_groups(house: House) -> None:
     trie = Trie()
     for index, qos in enumerate((0, 1, 2)):

@@ -289,12 +289,6 @@ def test_a_text_frame_closes_the_connection(house: House, client: WebClient) -> 
     assert house.retained() == {}
 
 
-def test_a_frame_above_the_limit_closes_the_connection(client: WebClient) -> None:
-    client.send(b"\x30" * (MAX_SIZE + 1))
-    assert client.close_codes == [1009]
-    assert client.connection.closing
-
-
 def test_a_frame_that_is_not_masked_closes_the_connection(client: WebClient) -> None:
     client.socket.data_received(b"\x82\x00")
     client.house.settle()
@@ -314,17 +308,6 @@ def test_a_protocol_error_in_mqtt_closes_the_websocket(house: House, client: Web
 # --- the end
 
 
-def test_a_close_frame_is_answered_and_ends_the_session(house: House, client: WebClient) -> None:
-    client.send(connect_packet("c"))
-    client.take()
-    client.protocol.send_close(1000)
-    client.push()
-    assert client.close_codes == [1000]
-    assert client.transport.closed
-    assert client.connection.closing
-    assert house.registry.subscribers == {}
-
-
 def test_the_end_of_the_stream_ends_the_session(house: House, client: WebClient) -> None:
     client.send(connect_packet("c"))
     assert client.socket.eof_received() is False, "the event loop closes the transport"
@@ -337,16 +320,6 @@ def test_the_loss_of_the_transport_ends_the_session(house: House, client: WebCli
     client.socket.connection_lost(ConnectionResetError())
     assert client.ended == [client.connection]
     assert house.registry.subscribers == {}
-
-
-def test_a_close_by_the_broker_sends_a_close_frame(house: House, client: WebClient) -> None:
-    client.send(connect_packet("c"))
-    client.take()
-    client.connection.close("enough")
-    house.settle()
-    client.pull()
-    assert client.close_codes == [1001]
-    assert client.transport.closed
 
 
 def test_nothing_is_written_after_the_close_frame(client: WebClient) -> None:
