@@ -547,3 +547,11 @@ def watcher(house: House, topic_filter: str = "#") -> Client:
     client = house.client("watcher")
     client.subscribe((topic_filter, 2))
     return client
+
+
+def work_of_turns(house: House, before: int) -> list[int]:
+    """What was done since, and in each turn until nothing is left."""
+    steps = [house.core.work - before]
+    while house.turn():
+        steps.append(house.core.work - before - sum(steps))
+    return steps

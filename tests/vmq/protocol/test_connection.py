@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.support import wire as mqtt
-from tests.vmq.support import Client, House, MemoryTransport, watcher
+from tests.vmq.support import Client, House, MemoryTransport, watcher, work_of_turns
 from vmq.core.hook_sites import Pending
 from vmq.core.ports import ConnectionWatch
 from vmq.protocol.connection import GROWTH, Connection
@@ -69,14 +69,6 @@ def test_a_pass_hands_messages_to_so_many_queues(house: House) -> None:
     steps = work_of_turns(house, before)
     assert sum(steps) == 400 * len(readers) + 1  # a node of the trie
     assert max(steps) <= WORK_A_PASS + len(readers)
-
-
-def work_of_turns(house: House, before: int) -> list[int]:
-    """What was done since, and in each turn until nothing is left."""
-    steps = [house.core.work - before]
-    while house.turn():
-        steps.append(house.core.work - before - sum(steps))
-    return steps
 
 
 def test_filters_that_a_new_topic_is_compared_with_count_as_work(house: House) -> None:

@@ -6,7 +6,7 @@ from vmq_hooks.verdicts import Refuse
 
 from tests.support import wire as mqtt
 from tests.support.present import present
-from tests.vmq.support import Client, House
+from tests.vmq.support import Client, House, work_of_turns
 from vmq.core.hook_sites import Answer, Pending
 from vmq.protocol.subscribe import FILTERS_A_STEP, NODES_A_STEP
 
@@ -56,15 +56,6 @@ def test_a_long_subscribe_goes_in_steps_and_what_is_behind_waits(house: House) -
     assert sum(steps) == MANY
     assert max(steps) == FILTERS_A_STEP
     assert [each.type for each in client.take()] == [mqtt.SUBACK, mqtt.PINGRESP]
-
-
-def test_its_suback_has_a_code_for_each_filter_in_order(house: House) -> None:
-    client = connected(house)
-    pairs = [(each, index % 3) for index, each in enumerate(FILTERS)]
-    client.send(mqtt.subscribe_packet(5, *pairs))
-    turns(house)
-    [answer] = client.take()
-    assert (answer.packet_id, answer.codes) == (5, [qos for _, qos in pairs])
 
 
 def test_a_short_one_is_answered_at_once(house: House) -> None:
@@ -174,9 +165,7 @@ def test_retained_messages_are_looked_for_in_steps(house: House) -> None:
     taken = client.take()
     assert taken[0].type == mqtt.SUBACK
     assert of_type(taken, mqtt.PINGRESP) == []
-    steps = [house.core.work - before]
-    while house.turn():
-        steps.append(house.core.work - before - sum(steps))
+    steps = work_of_turns(house, before)
     house.settle()
     taken += client.take()
     assert len(of_type(taken, mqtt.PINGRESP)) == 1
@@ -205,9 +194,7 @@ def test_many_filters_over_many_retained_messages_are_bounded_each_turn(house: H
     client = connected(house)
     before = house.core.work
     client.send(mqtt.subscribe_packet(5, *((f"{'+/' * depth}#", 0) for depth in range(40))))
-    steps = [house.core.work - before]
-    while house.turn():
-        steps.append(house.core.work - before - sum(steps))
+    steps = work_of_turns(house, before)
     assert max(steps) <= 2 * NODES_A_STEP + 8 * 40
     assert len(steps) > 10
 
