@@ -35,10 +35,11 @@ class SessionNode:
 
     def receive(self, sender: int, message: NodeMessage) -> None:
         """A message of another node, over a link that is whole."""
-        self._take(sender, message)
+        self.take(sender, message)
         self._finish()
 
-    def _take(self, sender: int, message: NodeMessage) -> None:
+    def take(self, sender: int, message: NodeMessage) -> None:
+        """The same, of one of several messages: `finish` is to follow."""
         if isinstance(message, OfferTaken):
             self.origin.on_taken(message)
         elif not self.front.receive(message):
@@ -51,14 +52,6 @@ class SessionNode:
         for slot in moved:
             self.front.on_moved(slot)
             self.origin.on_moved(slot)
-
-    def receive_all(self, sender: int, messages: list[NodeMessage]) -> None:
-        """The same, of several messages."""
-        try:
-            for each in messages:
-                self._take(sender, each)
-        finally:
-            self._finish()
 
     def beat(self, store: int) -> None:
         """Tells a peer that this node is there, out of turn."""
@@ -153,7 +146,7 @@ class SessionNode:
         return count
 
     def finish(self) -> None:
-        """The turn is over in which the front's methods were called."""
+        """The turn is over in which the front's methods, or `take`, were called."""
         self._finish()
 
     def awaited(self) -> int:
@@ -213,7 +206,7 @@ class SessionNode:
                 self.effects.send_later(False)
                 return
             while local:
-                self._take(self.here.store, local.popleft())
+                self.take(self.here.store, local.popleft())
 
     # What an owner publishes itself
 

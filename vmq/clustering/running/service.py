@@ -299,13 +299,20 @@ class SlotService:
         known = reach.incarnation(store)
         try:
             self.machines.wake(self._now())
-            self.machines.receive_all(store, messages)
+            for each in messages:
+                self._take(peer, store, each)
+            self.machines.finish()
             is_new = reach.incarnation(store) != known
             if is_new or any(_is_deaf_to(self.store, each) for each in messages):
                 self.machines.beat(store)  # both are in reach before their next heartbeats
-        # A defect here, or in what it sent: the next life of the link begins anew.
-        except Exception:
-            log.exception("cannot take what node %s says of slots", peer)
+        except Exception:  # a defect here, which the peer must not pay for
+            log.exception("cannot go on after what node %s says of slots", peer)
+
+    def _take(self, peer: str, store: int, message: NodeMessage) -> None:
+        try:
+            self.machines.take(store, message)
+        except Exception:  # a defect here, or in what it sent: what follows must not pay for it
+            log.exception("cannot take a %s of node %s", type(message).__name__, peer)
 
     # Time
 

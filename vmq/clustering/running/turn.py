@@ -1,6 +1,7 @@
 """When what came of events is carried out: once a turn of the loop, with one commit and one frame to each peer."""
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Final
 
@@ -11,6 +12,8 @@ from vmq.clustering.running.links import LinkLives
 from vmq.clustering.running.patience import SlotPatience
 from vmq.clustering.running.told import SlotNews
 from vmq.core.context import Core
+
+log = logging.getLogger("vmq.cluster")
 
 #: Times that a turn carries out what came of what it carried out, before it lets others run.
 PASSES: Final = 3
@@ -124,15 +127,24 @@ class LoopTurn:
         for number in refused:
             fronts.refused(number)
         for each in present:
-            fronts.arrived(each)
+            try:
+                fronts.arrived(each)
+            except Exception:  # a defect: other clients must not pay for it
+                log.exception("cannot let the client of connection %d in", each.connection)
         for number, step in steps:
-            fronts.step(number, step)
+            try:
+                fronts.step(number, step)
+            except Exception:  # a defect: other clients must not pay for it
+                log.exception("cannot hand a step to the client of connection %d", number)
         if self._machines.front.rows:
             self.hand_in()
         for number, packet_id, _ in acknowledged:
             fronts.acknowledged(number, packet_id)
         for number in closed:
-            fronts.closed(number)
+            try:
+                fronts.closed(number)
+            except Exception:  # a defect: other clients must not pay for it
+                log.exception("cannot close connection %d", number)
         if effects.routes or effects.presence:
             self._announce()
         if effects.dropped or effects.kept or effects.expired or effects.unread:

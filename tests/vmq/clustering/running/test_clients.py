@@ -1,7 +1,9 @@
 """Clients of a cluster whose durable sessions are in slots: whatever node they come to, and whoever dies."""
 
+import asyncio
 from functools import partial
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -20,6 +22,8 @@ from tests.vmq.clustering.running.slotted import (
 )
 from vmq.admin import cluster
 from vmq.broker import Broker
+from vmq.clustering.messages.fronts import ToClient
+from vmq.clustering.messages.slots import SlotViews
 
 
 async def go_and_come_back(nodes: House, subscriber: Device, publisher: Device, qos: int) -> None:
@@ -176,3 +180,34 @@ async def test_sessions_survive_the_restart_of_all(tmp_path: Path) -> None:
     async with slotted(tmp_path, "a") as nodes, subscriber:
         assert await subscriber.connect(nodes["a"])
         await subscriber.until(lambda: subscriber.log == ["1"])
+
+
+async def test_a_message_that_cannot_be_taken_costs_none_behind_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with slotted(tmp_path) as nodes:
+        here, there = service(nodes["b"]), service(nodes["a"])
+        bad = ToClient("c", 1, (1, 1), 1, [], clock=cast("Any", "no number"))
+        told_by = here.machines.slots.told_by
+        told_by.discard(there.store)
+        here._on_messages("a", [bad, SlotViews([])])
+        assert there.store in told_by
+        assert "cannot take a ToClient of node a" in caplog.text
+
+
+async def test_a_client_that_cannot_be_let_in_keeps_out_no_other(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with slotted(tmp_path) as nodes:
+        fronts, registry = service(nodes["a"]).fronts, nodes["a"].registry()
+        let_in = asyncio.Event()
+
+        def fails() -> None:
+            raise RuntimeError("a defect")
+
+        fronts.connect(registry, named(nodes, "a", "s"), True, "", None, fails)
+        other = fronts.connect(registry, named(nodes, "a", "t"), True, "", None, lambda: None)
+        assert other is not None
+        other.then = lambda _: let_in.set()
+        await asyncio.wait_for(let_in.wait(), PATIENCE)
+        assert "cannot let the client of connection" in caplog.text
