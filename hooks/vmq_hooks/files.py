@@ -27,27 +27,6 @@ _TIMESTAMP_TRUST_NS: Final = 2_000_000_000
 _IN_FORCE: Final = "what was read before stays in force"
 
 
-def replace_file(path: Path, data: bytes) -> None:
-    """Has a file hold other bytes: all of them, or still those before, whatever comes between.
-
-    Returns when that is on the disk itself, so it belongs in a thread. A file with `.tmp` behind its name may be left.
-
-    Raises:
-        OSError: the disk; the file is as it was.
-    """
-    work = path.with_name(path.name + ".tmp")
-    with work.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    work.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)  # else a power failure may bring the old one back
-    finally:
-        os.close(folder)
-
-
 class FileError(ValueError):
     """A file that cannot be used; the text names file, line and what is accepted.
 

@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from pathlib import Path
 
 from vmq_hooks import BridgeSession, Broker, SubscriberId
-from vmq_hooks.files import replace_file
+from vmq_hooks.replacing import replace_file
 
 from vmq_bridge.config import BridgeConfig
 from vmq_bridge.earlier import Earlier

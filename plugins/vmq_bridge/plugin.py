@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from vmq_hooks import Broker, Checking, Mistake, Plugin, SubscriberId, hook
-from vmq_hooks.files import replace_file
+from vmq_hooks.replacing import replace_file
 from vmq_hooks.tls import TlsFileError
 
 from vmq_bridge.bridge import Bridge

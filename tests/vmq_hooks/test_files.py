@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from vmq_hooks.files import MAX_FILE_BYTES, FileError, FileOptions, WatchedFile, replace_file
+from vmq_hooks.files import MAX_FILE_BYTES, FileError, FileOptions, WatchedFile
 from vmq_hooks.testing import FakeBroker
 
 
@@ -31,19 +31,6 @@ def file(path: Path) -> WatchedFile[list[str]]:
     file = WatchedFile(path, parse)
     assert file.load()
     return file
-
-
-def test_a_replaced_file_is_on_the_disk_before_it_has_its_name_and_its_name_before_that_is_said(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    synced: list[tuple[str, str]] = []
-
-    def sync(fd: int) -> None:
-        synced.append((Path(f"/proc/self/fd/{fd}").readlink().name, path.read_text()))
-
-    monkeypatch.setattr(os, "fsync", sync)
-    replace_file(path, b"two")
-    assert synced == [("rules.tmp", "one"), (path.parent.name, "two")]
 
 
 def age(path: Path) -> None:

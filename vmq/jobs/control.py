@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from vmq_hooks.files import replace_file
+from vmq_hooks.replacing import replace_file
 
 from vmq.jobs.options import whole
 from vmq.jobs.queues import JobRefusedError

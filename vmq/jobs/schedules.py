@@ -15,6 +15,7 @@ from typing import Final
 from zoneinfo import ZoneInfo
 
 import msgspec
+from vmq_hooks.replacing import replace_file
 
 from vmq.config.cron import Cron
 from vmq.config.jobs import ScheduleOptions
@@ -172,10 +173,8 @@ class Schedules:
             return {}
 
     def _write(self) -> None:
-        text = json.dumps({each.name: each.last for each in self.all})
-        new = self.path.with_suffix(".new")
-        new.write_text(text)
-        new.replace(self.path)
+        last = {each.name: each.last for each in self.all}
+        replace_file(self.path, json.dumps(last).encode())
 
     def look(self) -> float:
         """Adds what is due; seconds until the next look."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from vmq_hooks.files import replace_file
+from vmq_hooks.replacing import replace_file
 
 from vmq.config.jobs import options_of
 from vmq.config.options import Config

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 import msgspec
-from vmq_hooks.files import replace_file
+from vmq_hooks.replacing import replace_file
 
 from vmq.config.columns import changed_types
 from vmq.config.streams import StreamOptions, from_plain

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-from vmq_hooks.files import replace_file
+from vmq_hooks.replacing import replace_file
 
 from vmq.config.streams import StreamOptions
 from vmq.streams.log.checkpoint import sync_folder

@@ -1,5 +1,6 @@
 """What tests of jobs share: a broker that serves them, and who talks with it."""
 
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -29,3 +30,17 @@ async def redis(broker: Broker) -> AsyncIterator[Any]:
 async def peer(broker: Broker) -> AsyncIterator[Peer]:
     async with peer_of(broker, 1) as peer:
         yield peer
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of files that were synced while they had these."""
+    found: list[str] = []
+    sync = os.fsync
+
+    def fsync(fd: int) -> None:
+        found.append(Path(f"/proc/self/fd/{fd}").readlink().name)
+        sync(fd)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    return found

@@ -42,7 +42,7 @@ def begins_at(broker: Broker, wall: float) -> None:
         each.last = wall
 
 
-async def test_one_job_a_tick_also_after_a_restart(tmp_path: Path) -> None:
+async def test_one_job_a_tick_also_after_a_restart(tmp_path: Path, synced: list[str]) -> None:
     config = scheduled(tmp_path, priority=7, ttl=100_000, retry=9)
     async with Broker(config) as broker:
         begins_at(broker, NOW)
@@ -57,6 +57,7 @@ async def test_one_job_a_tick_also_after_a_restart(tmp_path: Path) -> None:
         assert (job.body, job.priority, job.ttl, job.retry) == (b"x", 7, 100_000, 9)
     file = tmp_path / "data" / "jobs" / "schedules.json"
     assert json.loads(file.read_text()) == {"five": NOW + 400}
+    assert "schedules.json.tmp" in synced, "a crash leaves one or the other"
     # As if the broker had ended between the log and this file: the key of the tick is in the log.
     file.write_text(json.dumps({"five": NOW + 100}))
     async with Broker(config) as broker:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-from vmq_hooks.files import replace_file
+from vmq_hooks.replacing import replace_file
 
 from vmq.config.mappings import MappingOptions
 from vmq.core.context import Core

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+from vmq_hooks.replacing import replace_file
 
 from vmq.jobs.queue import JobQueue
 
@@ -47,6 +48,4 @@ class JobPauses:
             for each in queues
             if each.paused_in or each.paused_out
         }
-        new = self.path.with_suffix(".new")
-        new.write_text(json.dumps(paused))
-        new.replace(self.path)
+        replace_file(self.path, json.dumps(paused).encode())

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-from vmq_hooks.files import replace_file
+from vmq_hooks.replacing import replace_file
 
 from vmq.streams.groups.records import GroupKey
 from vmq.streams.groups.steps import PublishStep
