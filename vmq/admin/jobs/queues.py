@@ -167,7 +167,7 @@ def _find_queue(broker: "BrokerView", queue: str, mountpoint: str) -> "JobQueue"
         living = queue.removesuffix(DEAD.decode())
         if living not in ("", queue) and full_name(broker, living, mountpoint) in queues:
             raise NotFoundError(f"the queue {living!r} has no dead letters")
-        raise NotFoundError(f"there is no queue of jobs {queue!r}")
+        raise NotFoundError(f"there is no queue of jobs {living or queue!r}")
     return found
 
 

@@ -157,7 +157,7 @@ def test_jobs_go_from_one_broker_to_another(
     [
         (("show", "nosuch"), "there is no queue of jobs 'nosuch'"),
         (("peek", "nosuch"), "there is no queue of jobs 'nosuch'"),
-        (("retry", "nosuch"), "there is no queue of jobs 'nosuch!dead'"),
+        (("retry", "nosuch"), "there is no queue of jobs 'nosuch'"),
         (("purge", "D-00000000-LYyQMK4fgYJLigrQnwiD1GW2-05a1"), "there is no job"),
         (("show", "q", "--mountpoint", "nosuch"), "there is no mountpoint"),
         (("add", "q!dead", "x"), "by failing only"),
