@@ -19,7 +19,7 @@ import msgspec
 
 from vmq_cluster.clocks import Dot, NodeClock
 from vmq_cluster.errors import MalformedError, StorageError
-from vmq_cluster.messages import Counter, Positive, WireSibling
+from vmq_cluster.messages import MAX_PAYLOAD, Counter, Positive, WireSibling
 
 #: Makes one value of two that were written at the same time. It must be commutative, associative and idempotent.
 Merge = Callable[[bytes, bytes], bytes]
@@ -122,4 +122,20 @@ def join(mine: Entry | None, theirs: Entry, clock: NodeClock, covered: NodeClock
             context[incarnation] = counter
     if len(siblings) > 1:
         siblings.sort(key=lambda sibling: sibling[0])
+        siblings = _fitting(siblings)
     return Entry(siblings, context)
+
+
+def _fitting(siblings: list[WireSibling]) -> list[WireSibling]:
+    """Those that can be told in one frame, the newest ones: the others count as overwritten, here and wherever this is
+    heard. Else no exchange would come to what is behind them.
+    """
+    size = sum(len(value or b"") for _, _, _, value in siblings)
+    if size <= MAX_PAYLOAD:
+        return siblings
+    gone: set[int] = set()
+    for incarnation, _, _, value in sorted(siblings, key=lambda each: (each[2], each[0])):
+        if size > MAX_PAYLOAD:
+            gone.add(incarnation)
+            size -= len(value or b"")
+    return [each for each in siblings if each[0] not in gone]

@@ -25,6 +25,22 @@ def test_writes_that_knew_nothing_of_each_other_stay_side_by_side() -> None:
     assert write(both, (3, 1), b"c").dots() == [(3, 1)]
 
 
+def test_of_what_no_frame_could_hold_together_the_newest_stay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("vmq_cluster.metadata.entries.MAX_PAYLOAD", 10)
+    a, b, c, d = (write(None, (each, 1), b"%04d" % each, 10 - each) for each in (1, 2, 3, 4))
+
+    def both(one: Entry, other: Entry) -> Entry:
+        return join(one, other, NOTHING, NOTHING)
+
+    assert both(both(a, d), both(b, c)).dots() == [(1, 1), (2, 1)]
+    assert both(c, both(a, both(b, d))).dots() == [(1, 1), (2, 1)]
+    # Who has one that is gone elsewhere hears so.
+    assert both(both(c, d), both(both(a, b), c)).dots() == [(1, 1), (2, 1)]
+    assert both(both(both(a, b), c), c).dots() == [(1, 1), (2, 1)]
+
+
 def test_the_same_time_is_decided_alike_everywhere() -> None:
     one, other = write(None, (1, 1), b"a"), write(None, (2, 1), b"b")
     assert join(one, other, NOTHING, NOTHING).value(None) == b"b"
