@@ -66,6 +66,10 @@ class SessionFront(LocalFront):
         self.connections: dict[int, FrontConnection] = {}
         #: The same by slot.
         self._in_slot: dict[int, dict[int, FrontConnection]] = {}
+        #: Those that are not attached.
+        self._detached: dict[int, FrontConnection] = {}
+        #: What attachments had to be to when it was last looked, by slot. None of these comes again.
+        self._looked: dict[int, tuple[Lineage, int]] = {}
         #: Connections with steps for their owners.
         self._touched: dict[int, None] = {}
         #: Those of them whose owners get them with what else goes there, or soon.
@@ -95,6 +99,7 @@ class SessionFront(LocalFront):
             number, client, slot, is_clean, user, limits
         )
         self._in_slot.setdefault(slot, {})[number] = connection
+        self._detached[number] = connection
         self._attach(connection)
 
     def disconnect(self, number: int) -> None:
@@ -115,6 +120,7 @@ class SessionFront(LocalFront):
     def _take_out(self, number: int) -> FrontConnection | None:
         connection = self.connections.pop(number, None)
         if connection is not None:
+            self._detached.pop(number, None)
             for each in connection.unanswered:
                 self._origin.bytes -= each.size
             if self._clients.get(connection.client) == number:
@@ -131,17 +137,21 @@ class SessionFront(LocalFront):
 
     def look(self, is_beat: bool) -> None:
         """Ends attachments whose lineage or link is over, and asks for new ones."""
-        for connection in self.connections.values():
-            if connection.attached is not None and connection.attached != self._key(
-                connection.slot
-            ):
-                self.detach(connection)
-                self._attach(connection)
-            elif connection.attached is None and is_beat:
-                self._attach(connection)
+        waiting = list(self._detached.values()) if is_beat else []
+        for slot, there in self._in_slot.items():
+            key = self._key(slot)
+            if self._looked.get(slot) != key:
+                self._looked[slot] = key
+                for connection in there.values():
+                    if connection.attached is not None and connection.attached != key:
+                        self.detach(connection)
+                        self._attach(connection)
+        for connection in waiting:
+            self._attach(connection)
 
     def detach(self, connection: FrontConnection) -> None:
         connection.attached = None
+        self._detached[connection.number] = connection
         connection.steps = []
         connection.flow_done = 0
 
@@ -209,6 +219,7 @@ class SessionFront(LocalFront):
         if connection.attached == key:
             return
         connection.is_attached(key, store_of(message.lineage[1]) == self._here.store)
+        del self._detached[connection.number]
         if not connection.rank:
             self._here.effects.present.append(message)
         connection.rank = message.rank

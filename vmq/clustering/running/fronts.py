@@ -55,6 +55,8 @@ class SlotFronts:
         self.packets = FrontPort()
         self._arrivals: dict[int, SlotArrival] = {}
         self._clients: dict[int, SlotClient] = {}
+        #: Connections of those with subscriptions that no SUBSCRIBE asked for.
+        self._fresh: dict[int, None] = {}
         #: Clients whose session is about to be a connection's, and its number.
         self._adopting: dict[str, tuple[int, SlotArrival]] = {}
         self._refused: set[int] = set()
@@ -192,6 +194,7 @@ class SlotFronts:
         present = subscriber.find(topic_filter)
         if present is not None:
             client.fresh[topic_filter] = present.qos, subscriber.asked_for(topic_filter)
+            self._fresh[client.queue.number] = None
         else:
             client.fresh.pop(topic_filter, None)
             ticket = client.ticket()
@@ -223,8 +226,10 @@ class SlotFronts:
 
     def tell_fresh(self) -> None:
         """Subscriptions that no SUBSCRIBE asked for, as those of plugins."""
-        for number, client in self._clients.items():
-            if client.fresh:
+        changed, self._fresh = self._fresh, {}
+        for number in changed:
+            client = self._clients.get(number)
+            if client is not None and client.fresh:
                 fresh, client.fresh = client.fresh, {}
                 self._front.step(number, _subscribing(client.ticket(), fresh))
 

@@ -5,6 +5,7 @@ from collections import Counter
 from tests.simulator.sessions.client import one_by_one
 from vmq.clustering.front.sessions import SessionNode
 from vmq.clustering.messages.fronts import SessionStep
+from vmq.clustering.messages.slots import SlotView
 from vmq.clustering.origin.outbox import Publication
 from vmq.clustering.slots.here import LocalNode
 from vmq.clustering.slots.reach import Reach
@@ -194,3 +195,23 @@ def test_publishers_wait_for_qos_2_messages_that_no_owner_knows_yet() -> None:
     assert len(connection.unanswered) == 3
     front.disconnect(NUMBER)
     assert origin.bytes == 0
+
+
+def test_a_look_is_as_long_as_there_are_slots_and_clients_without_an_owner() -> None:
+    there = Alone()
+    front = there.node.front
+    for number in range(100):
+        there.node.connect(1000 + number, f"c{number}")
+    assert all(each.attached is not None for each in front.connections.values())
+    view, seen = front._view, list[int]()
+
+    def counted(slot: int) -> SlotView:
+        seen.append(slot)
+        return view(slot)
+
+    front._view = counted
+    front.look(True)
+    assert len(seen) == 1
+    front.detach(front.connections[1000])
+    front.look(True)
+    assert len(seen) == 3
