@@ -40,6 +40,17 @@ def is_private(address: str) -> bool:
         return host == "localhost"
 
 
+def check_advertised(address: str) -> str:
+    """An address that others can use.
+
+    Raises:
+        ClusterError: it stands for all addresses of this machine.
+    """
+    if address.startswith(("tcp://0.0.0.0:", "tcp://[::]:")):
+        raise ClusterError(f"{address} is no address for others: say which to advertise")
+    return address
+
+
 def check_address(address: str, key: str | None) -> None:
     """Looks at an address before it is used.
 

@@ -44,6 +44,11 @@ class PeerDown:
 
 
 @dataclass(slots=True, frozen=True)
+class Resumed:
+    """The node takes part again: its storage has taken what it could not write."""
+
+
+@dataclass(slots=True, frozen=True)
 class MembersChanged:
     """Members came, left, or moved to another address: names and addresses, this node's own included."""
 
@@ -174,6 +179,7 @@ Effect = (
     | Overflow
     | Refused
     | Misbehaved
+    | Resumed
 )
 
 

@@ -15,3 +15,7 @@ class FormatError(MalformedError):
 
 class StorageError(ClusterError):
     """The storage holds what this program never wrote, or cannot be used."""
+
+
+class UnwrittenError(StorageError):
+    """The storage did not take what a pass wrote: that is kept, and is to be written again."""

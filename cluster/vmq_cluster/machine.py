@@ -149,6 +149,11 @@ class Machine:
         """The effects of what was asked since the last call."""
         return self._finish(now)
 
+    def write_again(self, now: float) -> list[Effect]:
+        """Writes first what a call could not (`UnwrittenError`); the effects of that call are among those returned."""
+        self._transaction.commit()
+        return self._finish(now)
+
     def receive(self, frame: Frame, now: float) -> list[Effect]:
         """Takes in a frame; a peer's nonsense ends in `Misbehaved`, never in an exception."""
         peer = frame.sender

@@ -14,11 +14,10 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
-from random import Random
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 
+from vmq_cluster.addresses import check_advertised
 from vmq_cluster.clocks import Dot, NodeClock
 from vmq_cluster.effects import (
     Acknowledged,
@@ -32,9 +31,10 @@ from vmq_cluster.effects import (
     PeerDown,
     PeerUp,
     Refused,
+    Resumed,
     Transmit,
 )
-from vmq_cluster.errors import ClusterError, StorageError
+from vmq_cluster.errors import ClusterError, StorageError, UnwrittenError
 from vmq_cluster.link import Link
 from vmq_cluster.machine import Machine
 from vmq_cluster.messages import Frame
@@ -42,44 +42,17 @@ from vmq_cluster.metadata.entries import Merge
 from vmq_cluster.metadata.versions import Versions
 from vmq_cluster.options import Options
 from vmq_cluster.storage import Storage
-from vmq_cluster.ticks import next_tick
+from vmq_cluster.surroundings import Surroundings
 
 log = logging.getLogger("vmq.cluster")
-
-_BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 
 #: Seconds that the link bears with a connection that is not answered: as long as a member may be silent, but time
 #: enough for a busy one to greet, and no longer than anybody wants to wait for a network that works again.
 _PATIENCE: Final = (1.0, 10.0)
+#: Seconds until it is tried again to write what could not be written.
+WRITE_AGAIN: Final = 1.0
 
 E = TypeVar("E")
-
-
-def this_boot() -> bytes:
-    """What tells boots of this machine apart; nothing where the system does not say."""
-    try:
-        return _BOOT.read_bytes().strip()
-    except OSError:
-        return b""
-
-
-def _wall() -> int:
-    return time.time_ns() // 1_000_000
-
-
-@dataclass
-class Surroundings:
-    """What a node has of its machine: a simulator brings its own."""
-
-    #: Makes the link, with the arguments of `Link`.
-    link: Callable[..., Link] = Link
-    random: Random = field(default_factory=Random)
-    #: Milliseconds since 1970.
-    wall: Callable[[], int] = _wall
-    #: What tells boots of the machine apart.
-    boot: bytes = field(default_factory=this_boot)
-    #: When who looks every so often does so next, by the loop's clock.
-    next_tick: Callable[[float, float], float] = next_tick
 
 
 class ClusterNode:
@@ -94,7 +67,7 @@ class ClusterNode:
         advertise: str = "",
         options: Options | None = None,
         versions: Versions = Versions(),  # noqa: B008 - it is immutable
-        world: "Surroundings | None" = None,
+        world: Surroundings | None = None,
         nearby: Mapping[str, str] | None = None,
     ) -> None:
         """`advertise` is where the others reach this node, if that is not where it listens; `nearby` are Unix sockets
@@ -130,8 +103,10 @@ class ClusterNode:
         self._left: asyncio.Future[bool] | None = None
         #: The loop's, once the node is started.
         self._now: Callable[[], float] = time.monotonic
-        #: Why the node stopped by itself, if it did: it could not write any more.
+        #: Why the node takes no part, if it stopped by itself: it cannot write, or cannot read any more.
         self.failure: StorageError | None = None
+        #: When it is tried again to write.
+        self._writes_again_at = 0.0
 
     # --- its life
 
@@ -149,7 +124,7 @@ class ClusterNode:
             address = await self._link.start(self._listen)
             self._machine = Machine(
                 self.name,
-                self._advertise or _checked(address),
+                self._advertise or check_advertised(address),
                 self._storage,
                 self._options,
                 self._world.random,
@@ -229,7 +204,12 @@ class ClusterNode:
     @property
     def is_running(self) -> bool:
         """Whether it takes part: not before its start, after its stop, or after a `failure`."""
-        return self._machine is not None
+        return self._machine is not None and self.failure is None
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether it cannot write, and takes part again as soon as it can (`Resumed`)."""
+        return self._machine is not None and self.failure is not None
 
     @property
     def up(self) -> list[str]:
@@ -355,8 +335,9 @@ class ClusterNode:
 
     def confirm(self, arrived: Arrived) -> None:
         """These payloads are safe here, and all that the peer had sent before: it may forget them."""
-        self._running.channels.confirm(arrived.peer, arrived.receipt)
-        self._flush_soon()
+        if self._machine is not None:
+            self._machine.channels.confirm(arrived.peer, arrived.receipt)
+            self._flush_soon()
 
     def forget(self, peer: str) -> None:
         """What was sent reliably to a peer and is not acknowledged goes to it no more; no effect tells of it."""
@@ -368,11 +349,17 @@ class ClusterNode:
         self._on_nonsense(peer, reason)
 
     def flush(self) -> None:
-        """Stores and sends what was written and sent in this pass, which else happens at its end."""
+        """Stores and sends what was written and sent in this pass, which else happens at its end.
+
+        Raises:
+            StorageError: nothing can be stored for the time (`is_failing`).
+        """
         if self._is_flush_due:
             self._is_flush_due = False
             if self._machine is not None:
                 self._step(self._machine.flush)
+        if self.failure is not None and self._machine is not None:
+            raise self.failure
 
     def broadcast(self, payload: bytes) -> None:
         """Sends bytes to every other node that is up, at most once.
@@ -387,14 +374,18 @@ class ClusterNode:
 
     @property
     def _running(self) -> Machine:
-        if self._machine is None:
+        if self._machine is None or self.failure is not None:
             raise ClusterError(f"node {self.name!r} does not run") from self.failure
         return self._machine
 
     def _flush_soon(self) -> None:
         if not self._is_flush_due:
             self._is_flush_due = True
-            asyncio.get_running_loop().call_soon(self.flush)
+            asyncio.get_running_loop().call_soon(self._flush_due)
+
+    def _flush_due(self) -> None:
+        with suppress(StorageError):  # it is logged
+            self.flush()
 
     def _tick(self) -> None:
         if self._machine is not None:
@@ -402,7 +393,10 @@ class ClusterNode:
             loop = asyncio.get_running_loop()
             # First: what fails in one is not to keep the next from coming.
             self._timer = loop.call_at(self.next_tick(shortest / 2), self._tick)
-            self._step(self._machine.tick)
+            if not self.is_failing:
+                self._step(self._machine.tick)
+            elif self._now() >= self._writes_again_at:
+                self._do(self._machine.write_again)
 
     def next_tick(self, step: float) -> float:
         """When who looks every so often does so next, by the loop's clock: at once with others."""
@@ -414,7 +408,7 @@ class ClusterNode:
 
     def _receive_at_once(self, peer: str, life: int, payloads: list[bytes]) -> None:
         machine = self._machine
-        if machine is not None and machine.hears(peer, life, self._now()):
+        if machine is not None and self.failure is None and machine.hears(peer, life, self._now()):
             self._tell(Arrived(peer, False, payloads))
 
     def _on_gone(self, peer: str) -> None:
@@ -427,18 +421,34 @@ class ClusterNode:
             self._step(self._machine.lost, peer, reason)
 
     def _step(self, what: Callable[..., list[Effect]], *about: Any) -> None:
+        """The same, unless nothing can be written: what comes meanwhile is as good as lost on the way."""
+        if self.failure is None:
+            self._do(what, *about)
+
+    def _do(self, what: Callable[..., list[Effect]], *about: Any) -> None:
         """Has the machine do something, now, and carries out what comes of it."""
         try:
             effects = what(*about, self._now())
         except StorageError as error:
-            # What this node cannot store it must not say: it falls silent, and the others take it for dead.
-            log.critical("the node stops: %s", error)
-            self.failure = error
-            self._machine = None
-            self._end_leave(False)
+            self._fail(error)
             return
+        if self.failure is not None:
+            self.failure = None
+            log.warning("the node takes part again")
+            effects.append(Resumed())
         if effects:
             self._carry_out(effects)
+
+    def _fail(self, error: StorageError) -> None:
+        """What this node cannot store it must not say: it falls silent, and the others take it for dead."""
+        before, self.failure = self.failure, error
+        self._writes_again_at = self._now() + WRITE_AGAIN
+        if not isinstance(error, UnwrittenError):
+            log.critical("the node stops: %s", error)
+            self._machine = None
+        elif before is None:
+            log.critical("the node takes no part until it can write: %s", error)
+        self._end_leave(False)
 
     def _carry_out(self, effects: list[Effect]) -> None:
         all_changes = [each for each in effects if type(each) is Changed]
@@ -487,14 +497,3 @@ class ClusterNode:
         except Exception:  # the application's own
             what = news[0] if isinstance(news, list) else news
             log.exception("a callback for %s failed", type(what).__name__)
-
-
-def _checked(address: str) -> str:
-    """An address that others can use.
-
-    Raises:
-        ClusterError: it stands for all addresses of this machine.
-    """
-    if address.startswith(("tcp://0.0.0.0:", "tcp://[::]:")):
-        raise ClusterError(f"{address} is no address for others: say which to advertise")
-    return address

@@ -9,6 +9,8 @@ from bisect import bisect_left, insort
 from collections.abc import Iterator, Mapping
 from typing import Protocol
 
+from vmq_cluster.errors import StorageError, UnwrittenError
+
 #: Keys to write; no value: the key is deleted.
 Batch = Mapping[bytes, bytes | None]
 
@@ -119,10 +121,17 @@ class Transaction:
         self._sync = True
 
     def commit(self) -> None:
-        """Writes what is pending, if anything is."""
+        """Writes what is pending, if anything is.
+
+        Raises:
+            UnwrittenError: it is pending still.
+        """
         if self._pending or self._sync:
-            self._storage.mend()
-            self._storage.write(self._pending, self._sync)
+            try:
+                self._storage.mend()
+                self._storage.write(self._pending, self._sync)
+            except StorageError as error:
+                raise UnwrittenError(str(error)) from error
             self._pending = {}
             self._sync = False
 

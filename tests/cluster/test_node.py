@@ -9,11 +9,20 @@ from typing import Any
 import pytest
 
 from vmq_cluster.addresses import generate_key
-from vmq_cluster.effects import Acknowledged, Arrived, Changed, Delivered, PeerDown, PeerUp, Refused
+from vmq_cluster.effects import (
+    Acknowledged,
+    Arrived,
+    Changed,
+    Delivered,
+    PeerDown,
+    PeerUp,
+    Refused,
+    Resumed,
+)
 from vmq_cluster.errors import ClusterError, StorageError
 from vmq_cluster.membership import Status
 from vmq_cluster.metadata.versions import Versions
-from vmq_cluster.node import ClusterNode, this_boot
+from vmq_cluster.node import ClusterNode
 from vmq_cluster.options import Options
 from vmq_cluster.storage import Batch, MemoryStorage
 
@@ -300,12 +309,75 @@ async def test_a_node_that_cannot_store_falls_silent_and_the_others_go_on(
     disk.is_full = True
     broken.put("p", b"k", b"never stored")
     await asyncio.wait_for(down.wait(), PATIENCE)
+    assert broken.is_failing
+    assert not broken.is_running
     assert isinstance(broken.failure, StorageError)
-    assert "the node stops: no space left" in caplog.text
+    assert "the node takes no part until it can write: no space left" in caplog.text
     with pytest.raises(ClusterError, match="does not run"):
         broken.put("p", b"k", b"v")
+    with pytest.raises(StorageError, match="no space left"):
+        broken.flush()
     one.put("p", b"k", b"v")
     assert two.get("p", b"k") in (None, b"v")
+
+
+async def test_a_node_that_could_not_store_goes_on_when_it_can(
+    nodes: list[ClusterNode], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vmq_cluster.node.WRITE_AGAIN", 0.05)
+    disk = FullDisk()
+    one = await started(nodes, "one")
+    two = await started(nodes, "two", storage=disk)
+    up, down, there, here = (asyncio.Event() for _ in range(4))
+    one.on_peer_up(lambda _: up.set())
+    one.on_peer_down(lambda _: down.set())
+    one.watch("p", lambda change: there.set() if change.value == b"late" else None)
+    two.watch("p", lambda change: here.set() if change.value == b"missed" else None)
+    resumed = asyncio.Event()
+    two.on(Resumed, lambda _: resumed.set())
+    two.join(one.address)
+    await asyncio.wait_for(up.wait(), PATIENCE)
+    up.clear()
+    disk.is_full = True
+    two.put("p", b"k", b"late")
+    await asyncio.wait_for(down.wait(), PATIENCE)
+    one.put("p", b"l", b"missed")
+    assert not there.is_set()
+    disk.is_full = False
+    for each in (resumed, up, there, here):
+        await asyncio.wait_for(each.wait(), PATIENCE)
+    assert two.is_running
+    assert two.failure is None
+
+
+class UnreadableDisk(MemoryStorage):
+    """Fails to read from some time on."""
+
+    is_bad = False
+
+    def get(self, key: bytes) -> bytes | None:
+        if self.is_bad:
+            raise StorageError("no sector there")
+        return super().get(key)
+
+
+async def test_a_node_that_cannot_read_what_it_is_told_stops(
+    nodes: list[ClusterNode], caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = UnreadableDisk()
+    one = await started(nodes, "one")
+    two = await started(nodes, "two", storage=disk)
+    up, down = asyncio.Event(), asyncio.Event()
+    one.on_peer_up(lambda _: up.set())
+    one.on_peer_down(lambda _: down.set())
+    two.join(one.address)
+    await asyncio.wait_for(up.wait(), PATIENCE)
+    disk.is_bad = True
+    one.put("p", b"k", b"v")
+    await asyncio.wait_for(down.wait(), PATIENCE)
+    assert not two.is_running
+    assert not two.is_failing
+    assert "the node stops: no sector there" in caplog.text
 
 
 @pytest.mark.parametrize("is_stopped", [False, True])
@@ -369,8 +441,3 @@ async def test_another_address_may_be_advertised(nodes: list[ClusterNode]) -> No
         nodes, "one", listen="tcp://0.0.0.0:0", key=KEY, advertise="tcp://example.org:44053"
     )
     assert node.address == "tcp://example.org:44053"
-
-
-def test_the_boot_of_this_machine_has_a_name() -> None:
-    assert this_boot() == this_boot()
-    assert not Path("/proc/sys/kernel/random/boot_id").exists() or this_boot()

@@ -31,7 +31,8 @@ from vmq.store.store import Store
 from vmq_cluster.leveldb import LevelStorage
 from vmq_cluster.link import Link
 from vmq_cluster.messages import Frame, decode, encode
-from vmq_cluster.node import ClusterNode, Surroundings
+from vmq_cluster.node import ClusterNode
+from vmq_cluster.surroundings import Surroundings
 from vmq_cluster.traffic import Traffic
 
 if TYPE_CHECKING:

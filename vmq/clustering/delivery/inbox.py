@@ -286,5 +286,4 @@ class Inbox:
         """This store and the streams have all that was made of it: the peer may forget it."""
         if place is not None:
             self._taken.streamed(effect.peer, place)
-        if self._node.is_running:
-            self._node.confirm(effect)
+        self._node.confirm(effect)

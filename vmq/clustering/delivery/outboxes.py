@@ -42,7 +42,7 @@ from vmq.core.output import Output
 from vmq.core.ports import Peers
 from vmq.core.queue import LONGEST_PAUSE
 from vmq.durable import Confirmations
-from vmq_cluster.effects import Acknowledged, MembersChanged, PeerDown, PeerUp
+from vmq_cluster.effects import Acknowledged, MembersChanged, PeerDown, PeerUp, Resumed
 from vmq_cluster.errors import ClusterError
 from vmq_cluster.node import ClusterNode
 
@@ -117,6 +117,7 @@ class Outboxes(Peers):
         node.on(PeerUp, lambda effect: self._on_up(effect.peer))
         node.on(PeerDown, self._on_down)
         node.on(Acknowledged, self._on_acknowledged)
+        node.on(Resumed, lambda _: self._on_resumed())
         self.on(StoreName, self._on_store)
         self.on(Farewell, self._on_farewell)
 
@@ -337,7 +338,7 @@ class Outboxes(Peers):
         if not outbox.is_open:
             return
         if not self._node.is_running:
-            outbox.settle()  # the node failed, and nobody tells of its peers any more
+            outbox.settle()  # the node fails, and nobody tells of its peers
             return
         try:
             for entry in outbox.take():
@@ -349,6 +350,10 @@ class Outboxes(Peers):
             log.exception("cannot read what waits for %s; it is tried again", outbox.peer)
             if self._core.call_later is not None:
                 self._core.call_later(READ_AGAIN, partial(self._hand_over, outbox))
+
+    def _on_resumed(self) -> None:
+        for outbox in list(self._outboxes.values()):
+            self._hand_over(outbox)
 
     def _on_acknowledged(self, effect: Acknowledged) -> None:
         outbox = self._outboxes.get(effect.peer)

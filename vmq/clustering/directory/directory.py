@@ -219,12 +219,12 @@ class Directory(SessionListener):
         self._is_flush_due = False
         if not self._changed and not self._pending:
             return  # as for most commits
+        if not self._node.is_running:
+            return  # it may run again
         for key in list(self._changed):
             self._settle(key)
         pending, self._pending = self._pending, {}
         self._held.clear()
-        if not self._node.is_running:
-            return
         for key, record in pending.items():
             if record is None:
                 self._node.delete(SUBSCRIBERS, key)

@@ -25,9 +25,9 @@ def has_heard(node: ClusterNode, siblings: Set[str]) -> bool:
 
 def when_heard(node: ClusterNode, then: Callable[[], object]) -> None:
     """Calls back when a node knows what others know, unless it stops before."""
-    if not node.is_running:
+    if not node.is_running and not node.is_failing:
         return
-    if has_heard(node, frozenset()):
+    if node.is_running and has_heard(node, frozenset()):
         then()
     else:
         asyncio.get_running_loop().call_later(LOOK, when_heard, node, then)

@@ -2,7 +2,8 @@
 
 A node that was removed or has left, whose name another node has, or that is to join a cluster and is not let in, would
 be a broker of its own, and what clients say there would be lost on the others. So it answers each CONNECT with code 3,
-says why in `/health` and once in its log, and goes on trying. `cluster.alone` has it serve all the same.
+says why in `/health` and once in its log, and goes on trying. `cluster.alone` has it serve all the same. Neither does a
+node serve that cannot write to its storage, until it can.
 """
 
 import asyncio
@@ -32,15 +33,22 @@ class Admission:
     Args:
         core: the broker's.
         joining: what the node asks of others, and hears of its place among them.
+        find_node: the node; raises `ClusterError` unless it runs.
         is_alone: it serves whatever the others say.
         turn_away: closes all connections of clients, for a reason.
     """
 
     def __init__(
-        self, core: Core, joining: Joining, is_alone: bool, turn_away: Callable[[str], None]
+        self,
+        core: Core,
+        joining: Joining,
+        find_node: Callable[[], object],
+        is_alone: bool,
+        turn_away: Callable[[str], None],
     ) -> None:
         self._core = core
         self._joining = joining
+        self._find_node = find_node
         self._is_alone = is_alone
         self._turn_away = turn_away
         #: Why clients are to be served elsewhere, whatever place the node has.
@@ -73,8 +81,8 @@ class Admission:
         """Finds out whether clients may be here; who is and may not be is turned away."""
         try:
             reason = self._elsewhere or await self._why_shut()
-        except ClusterError:
-            return  # the node has stopped, and says so itself
+        except ClusterError as error:
+            reason = str(error)
         before = self._core.shut_to_clients
         self._core.shut_to_clients = reason
         if reason and not before:
@@ -85,6 +93,8 @@ class Admission:
             log.info("clients are served")
 
     async def _why_shut(self) -> str:
+        """Raises `ClusterError`: the node does not run, and who came would wait for nothing."""
+        self._find_node()
         return "" if self._is_alone else await self._joining.why_shut()
 
     async def _run(self) -> None:

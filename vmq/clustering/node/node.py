@@ -49,12 +49,14 @@ from vmq_cluster.effects import (
     MembersChanged,
     PeerDown,
     PeerUp,
+    Resumed,
 )
 from vmq_cluster.errors import ClusterError
 from vmq_cluster.leveldb import LevelStorage
-from vmq_cluster.node import ClusterNode, Surroundings
+from vmq_cluster.node import ClusterNode
 from vmq_cluster.options import Options
 from vmq_cluster.rollcall import STOPPED
+from vmq_cluster.surroundings import Surroundings
 
 if TYPE_CHECKING:
     from vmq.streams.catalog import Catalog
@@ -139,7 +141,7 @@ class Clustering:
         #: Asks other nodes to take this one in.
         self.joining = Joining(node_name(options), lambda: self.node)
         #: Lets clients in or not, once it is started.
-        self.admission = Admission(core, self.joining, options.alone, turn_away)
+        self.admission = Admission(core, self.joining, lambda: self.node, options.alone, turn_away)
         self._problems = ClusterProblems(self.joining)
         #: A member that was up is down, and not all are up again since.
         self._is_split = False
@@ -237,13 +239,16 @@ class Clustering:
         was_alone = core.store.was_alone()
         self._migration = migrate(slots, core, self._registries, directory)
         reconciler.start()
+        node.on(Resumed, lambda _: reconciler.start())
         directory.on_owner(reconciler.on_owner)
         core.sessions = directory
         retained = ClusterRetained(node, core, self._registries, self._find_registry, soon)
         retained.attach(is_first, was_alone)
+        node.on(Resumed, lambda _: retained.flush())
         if self._banning is not None:
-            self._bans = ClusterBans(node, self._banning)
-            self._bans.attach(is_first, was_alone)
+            self._bans = bans = ClusterBans(node, self._banning)
+            bans.attach(is_first, was_alone)
+            node.on(Resumed, lambda _: bans.attach(True, False))
         if was_alone:
             core.store.forget_alone()
         self._retained = retained
@@ -499,9 +504,7 @@ class Clustering:
     def problems(self) -> Iterator[str]:
         """Why the node cannot do its work now, or does it less safely than it is to."""
         node = self._node
-        if node is not None and node.failure is not None:
-            yield f"the cluster node stopped: {node.failure}"
-        elif node is not None and not self.admission.reason:
+        if node is not None and node.is_running and not self.admission.reason:
             yield from self._problems.of(node)
         if self.slots is not None and node is not None and node.is_running:
             yield from self.slots.problems()

@@ -265,9 +265,11 @@ class GroupService:
 
     def _look(self) -> None:
         self._timer, self._is_soon = None, False
-        if self._is_closed or not self._node.is_running:
+        if self._is_closed:
             return
         self._timer = self._loop.call_at(self._node.next_tick(_LOOK), self._look)
+        if not self._node.is_running:
+            return
         if not self._is_leaving:
             # Again, if need be: others may have what an earlier life of this node wrote, and theirs may have stood.
             name = self.places.name

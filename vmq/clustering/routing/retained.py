@@ -119,12 +119,10 @@ class ClusterRetained(RetainedListener):
 
     def flush(self) -> None:
         """Puts everything into the metadata. To be called before the store commits it."""
-        if not self._pending:
-            return
+        if not self._pending or not self._node.is_running:
+            return  # it may run again
         pending, self._pending = self._pending, {}
         sources, self._sources = self._sources, {}
-        if not self._node.is_running:
-            return
         for key, value in pending.items():
             try:
                 self._write_source(key, sources.get(key))

@@ -20,7 +20,7 @@ from vmq.core.ports import Propagation
 from vmq.core.registry import Registry
 from vmq.core.subscriber import Subscriber
 from vmq_cluster.clocks import NodeClock
-from vmq_cluster.effects import Changed
+from vmq_cluster.effects import Changed, Resumed
 from vmq_cluster.node import ClusterNode
 
 log = logging.getLogger("vmq.cluster")
@@ -32,9 +32,8 @@ _MOST_KEPT: Final = 1000
 
 
 class _Asked(NamedTuple):
-    """Somebody who waits, and for what."""
+    """What somebody waits for."""
 
-    pending: Pending
     prefix: str
     keys: Callable[[], Iterable[bytes]]
     is_patient: bool
@@ -47,7 +46,7 @@ class _Wait:
         self,
         fence: BarrierRequest,
         nodes: set[str],
-        waiting: list[Pending],
+        waiting: dict[Pending, None],
         began: float,
         is_patient: bool,
     ) -> None:
@@ -93,8 +92,10 @@ class SubscribeBarrier:
         self._up: set[str] = set()
         self._number = 0
         #: Who subscribed in this pass, with the keys that hold it.
-        self._gathering: list[_Asked] = []
+        self._gathering: dict[Pending, _Asked] = {}
         self._waits: dict[int, _Wait] = {}
+        #: The number of the wait that somebody is in.
+        self._number_of: dict[Pending, int] = {}
         self._is_watching = False
         #: Fences that cannot be answered yet, by peer and number.
         self._kept: dict[str, dict[int, NodeClock]] = {}
@@ -102,6 +103,7 @@ class SubscribeBarrier:
         self.given_up = 0
         outboxes.on(BarrierRequest, self._on_fence)
         outboxes.on(BarrierReached, self._on_passed)
+        node.on(Resumed, lambda _: self._send())
         for each in prefixes:
             node.watch_steps(each, self._on_changes)
 
@@ -124,7 +126,7 @@ class SubscribeBarrier:
         pending = Pending(lambda: self._cancel(pending))
         if not self._gathering:
             self._call_soon(self._send)
-        self._gathering.append(_Asked(pending, prefix, keys, is_patient))
+        self._gathering[pending] = _Asked(prefix, keys, is_patient)
         return pending
 
     def set_up(self, up: Iterable[str]) -> None:
@@ -143,35 +145,40 @@ class SubscribeBarrier:
 
     def _cancel(self, pending: Pending) -> None:
         """Its connection is no more."""
-        self._gathering = [each for each in self._gathering if each.pending is not pending]
-        for number, wait in list(self._waits.items()):
-            if pending in wait.waiting:
-                wait.waiting.remove(pending)
-                if not wait.waiting:
-                    del self._waits[number]
+        self._gathering.pop(pending, None)
+        number = self._number_of.pop(pending, 0)
+        if number:
+            waiting = self._waits[number].waiting
+            del waiting[pending]
+            if not waiting:
+                del self._waits[number]
 
     def _send(self) -> None:
         """The pass is over: what it wrote gets its fence."""
-        gathered, self._gathering = self._gathering, []
+        gathered, self._gathering = self._gathering, {}
         if not gathered:
             return
+        hasty = {each: asked for each, asked in gathered.items() if not asked.is_patient}
+        patient = {each: asked for each, asked in gathered.items() if asked.is_patient}
         if not self._node.is_running:
-            _finish([each.pending for each in gathered if not each.is_patient])
+            self._gathering = patient  # it may run again
+            _finish(hasty)
             return
         self._flush()
-        for is_patient in (False, True):
-            alike = [each for each in gathered if each.is_patient == is_patient]
-            if alike:
-                self._begin(alike, is_patient)
+        if hasty:
+            self._begin(hasty, False)
+        if patient:
+            self._begin(patient, True)
         self._look_later()
 
-    def _begin(self, gathered: list[_Asked], is_patient: bool) -> None:
+    def _begin(self, gathered: dict[Pending, _Asked], is_patient: bool) -> None:
         dots = NodeClock()
-        for each in gathered:
+        for each in gathered.values():
             for dot in self._node.dots(each.prefix, each.keys()):
                 dots.add(dot)
         self._number += 1
-        waiting = [each.pending for each in gathered]
+        waiting = dict.fromkeys(gathered)
+        self._number_of |= dict.fromkeys(gathered, self._number)
         fence = BarrierRequest(self._number, dots.runs)
         nodes = self._members() if is_patient else set(self._up)
         wait = _Wait(fence, nodes, waiting, self._clock(), is_patient)
@@ -192,6 +199,8 @@ class SubscribeBarrier:
     def _maybe_finish(self, number: int, wait: _Wait) -> None:
         if not wait.nodes:
             del self._waits[number]
+            for each in wait.waiting:
+                del self._number_of[each]
             _finish(wait.waiting)
 
     def _look_later(self) -> None:

@@ -8,7 +8,9 @@ from msgspec.structs import replace
 
 from tests.support.until import until
 from tests.support.wire import connect_packet
-from tests.vmq.clustering.nodes import address, clustering, config, pair, together
+from tests.vmq.clustering.device import Device
+from tests.vmq.clustering.nodes import address, clustering, config, knows, pair, together
+from tests.vmq.clustering.running.slotted import slotted
 from tests.vmq.sockets import peer_of
 from vmq.broker import Broker, StartError
 from vmq.clustering.node.node import node_name
@@ -104,10 +106,42 @@ async def test_a_node_that_can_write_no_more_has_no_others_for_its_jobs(
 
         monkeypatch.setattr(node._storage, "write", fail)
         node.put("p", b"k", b"v")
-        node.flush()
+        with pytest.raises(StorageError, match="no space left"):
+            node.flush()
         assert not node.is_running
         assert links.others() == links.up() == []
         monkeypatch.undo()
+
+
+async def test_a_node_whose_storage_fails_turns_clients_away_and_lets_them_in_when_it_is_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with (
+        slotted(tmp_path) as nodes,
+        Device("clean", clean=True) as there,
+        Device("d") as late,
+    ):
+        a, b = nodes["a"], nodes["b"]
+        await there.connect(a, ("t", 1))
+        await until(lambda: knows(b, "clean", "a"))
+        node = clustering(a).node
+
+        def fail(*_: object, **__: object) -> None:
+            raise StorageError("no space left")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(node._storage, "write", fail)
+            node.put("p", b"k", b"v")
+            await there.until(lambda: not there.is_connected)
+            assert await late.refusal(a) == 3
+            reason = "the cluster node does not run: no space left"
+            assert a.health() == [reason]
+            await until(lambda: clustering(b).node.up == [])
+        await until(lambda: a.health() == [] and clustering(b).node.up == ["a"])
+        await until(lambda: not knows(b, "clean", "a"))
+        await late.connect(a, ("t", 1))
+        await b.publish("t", b"1", 1)
+        await late.until(lambda: late.log == ["1"])
 
 
 async def test_a_folder_of_another_node_is_refused(tmp_path: Path) -> None:

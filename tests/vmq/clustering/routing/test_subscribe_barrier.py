@@ -20,7 +20,7 @@ from vmq.core.hook_sites import Pending
 from vmq.core.ports import Propagation
 from vmq.mqtt.message import Message
 from vmq_cluster.clocks import Dot, NodeClock
-from vmq_cluster.effects import Changed
+from vmq_cluster.effects import Changed, Resumed
 
 LIMIT = 5.0
 
@@ -34,6 +34,10 @@ class ClockNode:
         self.members = {"own": "", "x": "", "y": ""}
         self.clock = NodeClock()
         self.watchers: list[Callable[[list[Changed]], None]] = []
+        self.resumed: Callable[[Any], None] = lambda _: None
+
+    def on(self, _kind: type, callback: Callable[[Any], None]) -> None:
+        self.resumed = callback
 
     def watch_steps(self, _prefix: str, callback: Callable[[list[Changed]], None]) -> None:
         self.watchers.append(callback)
@@ -241,6 +245,19 @@ def test_a_node_that_stopped_keeps_nobody_waiting(side: Side) -> None:
     side.node.is_running = False
     side.advance(AGAIN_AFTER)
     assert side.done == ["c", "d"]
+
+
+def test_who_is_patient_is_asked_for_when_the_node_goes_on(side: Side) -> None:
+    side.fencing.set_up(["x"])
+    side.node.is_running = False
+    side.wait("c", 3)
+    side.wait("p", 4, is_patient=True)
+    side.end_pass()
+    assert side.done == ["c"]
+    assert side.sent() == []
+    side.node.is_running = True
+    side.node.resumed(Resumed())
+    assert side.sent() == [("x", BarrierRequest(1, {7: [4, 5]}))]
 
 
 def test_a_fence_is_answered_once_its_dots_are_seen(side: Side) -> None:
