@@ -504,6 +504,16 @@ class LimitOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             extra=_LIVE,
         ),
     ] = 1_000_000
+    max_job_queues_per_user: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=1 << 30,
+            description="Queues of jobs that the clients of one user make, those without a user name as one; a job for "
+            "a further one is refused (OOM). 0 = no limit.",
+            extra=_LIVE,
+        ),
+    ] = 500_000
     max_partitions: Annotated[
         int,
         Meta(

@@ -52,6 +52,11 @@ def job_families(
     gauges = (
         ("jobs", "Jobs in all states.", machine.count()),
         ("job_queues", "Queues.", len(machine.queues)),
+        (
+            "job_queues_of_one_user",
+            "Queues that the user made who made most.",
+            max(machine.made.values(), default=0),
+        ),
         ("jobs_memory_bytes", "Memory of jobs, as estimated.", int(machine.memory)),
         ("jobs_disk_bytes", "Bytes of the log of jobs.", disk),
         (

@@ -420,6 +420,8 @@ class JobQueue:
         self.rules = rules
         #: No other has it, and later ones have higher ones.
         self.number: int = 0
+        #: The user whose client named it first; None: nobody's, or that was before the last start.
+        self.maker: str | None = None
         #: Highest priority first.
         self.lanes: list[JobLane] = []
         #: Jobs that are queued, and all of them; those of which only this is left, that they are done.

@@ -81,31 +81,49 @@ class JobQueues:
         self.unswept: list[JobQueue] = []
         self.queue_number: int = 0
         self.max_queues: i64 = 1_000_000
+        #: How many of them each user has made, and may have made at most.
+        self.made: dict[str, int] = {}
+        self.max_queues_per_user: int = 1 << 60
         self.counts = JobCounts()
         #: Bytes of all jobs in memory, bodies that are on disk only not among them.
         self.memory: i64 = 0
         #: Above it not even a queue is made: what is there may be taken, acknowledged and deleted.
         self.full_memory: i64 = 1 << 60
 
-    def queue(self, name: bytes, now: float) -> JobQueue:
+    def queue(self, name: bytes, now: float, user: str | None = None) -> JobQueue:
         """A queue, made when it is first named.
 
+        `user`: whose client names it, "" if it has no user name; None: the broker itself does, or an operator.
+
         Raises:
-            JobRefusedError: there are too many.
+            JobRefusedError: there are too many, or too many of the user's.
         """
         found = self.queues.get(name)
         if found is None:
-            if len(self.queues) >= self.max_queues:
+            reason = self.why_no_more(user)
+            if reason:
                 self.drop_idle(now, QUEUE_UNUSED, FEW_SWEPT)
-            if len(self.queues) >= self.max_queues:
+                reason = self.why_no_more(user)
+            if not reason and self.memory >= self.full_memory:
+                reason = "command not allowed: jobs have all of their memory"
+            if reason:
                 self.counts.refused += 1
-                raise JobRefusedError("OOM there are too many queues (limits.max_job_queues)")
-            if self.memory >= self.full_memory:
-                self.counts.refused += 1
-                raise JobRefusedError("OOM command not allowed: jobs have all of their memory")
+                raise JobRefusedError("OOM " + reason)
             found = self.make_queue(name, now)
+            found.maker = user
+            if user is not None:
+                self.made[user] = self.made.get(user, 0) + 1
         found.used = now
         return found
+
+    def why_no_more(self, user: str | None) -> str:
+        """Why there is no room for one more queue; nothing if there is."""
+        if len(self.queues) >= self.max_queues:
+            return "there are too many queues (limits.max_job_queues)"
+        if user is None or self.made.get(user, 0) < self.max_queues_per_user:
+            return ""
+        whose = f"user {user!r} has" if user else "clients without a user name have"
+        return f"{whose} made too many queues (limits.max_job_queues_per_user): one without jobs and workers makes room"
 
     def make_queue(self, name: bytes, now: float) -> JobQueue:
         self.queue_number += 1
@@ -149,6 +167,10 @@ class JobQueues:
             if not queue.jobs and queue.waiters is None and now - queue.used > idle:
                 if not queue.paused_in and not queue.paused_out:
                     del self.queues[queue.name]
+                    if queue.maker is not None:
+                        self.made[queue.maker] -= 1
+                        if not self.made[queue.maker]:
+                            del self.made[queue.maker]
                     self.memory -= QUEUE_BYTES + len(queue.name)
         return bool(self.unswept)
 

@@ -211,6 +211,7 @@ class JobService:
         self.commit.spill_above = int(limit * _SPILL)
         self.machine.pager.fit(limit)
         self.machine.max_queues = config.limits.max_job_queues
+        self.machine.max_queues_per_user = config.limits.max_job_queues_per_user or 1 << 60
 
     def configure(self, config: Config) -> None:
         """Goes by another configuration; queues that are there get their rules anew."""

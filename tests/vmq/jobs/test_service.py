@@ -10,6 +10,7 @@ from redis.exceptions import ConnectionError as Lost
 from redis.exceptions import ResponseError
 
 from tests.support.until import until
+from tests.vmq.clustering.device import Device
 from tests.vmq.jobs.serving import (
     LOCAL,
     client_of,
@@ -38,8 +39,8 @@ async def test_a_pause_outlives_the_broker(tmp_path: Path, synced: list[str]) ->
         assert await redis.execute_command("PAUSE", "q", "none") == b"none"
     file = tmp_path / "data" / "jobs" / "pauses.json"
     assert file.read_text() == "{}"
-    for wrong in ("", '{"q": 1}', '{"\u0431": [true, true]}', "[" * 100_000):
     assert "pauses.json.tmp" in synced, "a crash leaves one or the other"
+    for wrong in ("", '{"q": 1}', '{"\u0431": [true, true]}', "[" * 100_000):
         file.write_text(wrong)
         async with Broker(config) as broker, client_of(broker) as redis:
             assert await redis.execute_command("ADDJOB", "q", "x", 0)
@@ -231,6 +232,29 @@ async def test_a_job_for_one_queue_too_many_is_refused_and_others_go_on(tmp_path
                 await redis.execute_command(*command)
         await redis.execute_command("ADDJOB", "b", "x", 0)
         assert await redis.execute_command("QLEN", "b") == 2
+
+
+async def test_a_user_makes_so_many_queues_and_others_go_on(tmp_path: Path) -> None:
+    config = config_of(tmp_path, limits=LimitOptions(max_job_queues_per_user=2))
+    async with (
+        Broker(config) as broker,
+        client_of(broker) as redis,
+        Device("c") as worker,
+        Device("d", username="u") as other,
+    ):
+        made = broker.jobs.open().machine.made
+        await worker.connect(broker, ("$jobs/a", 1))
+        await redis.execute_command("ADDJOB", "b", "x", 0)
+        assert made == {"": 2}
+        for command in (("ADDJOB", "c", "x", 0), ("GETJOB", "FROM", "c"), ("PAUSE", "c", "in")):
+            with pytest.raises(ResponseError, match="max_job_queues_per_user"):
+                await redis.execute_command(*command)
+        await other.connect(broker)
+        other.publish("$jobs/c", "x", 1)
+        await other.until(lambda: not other.unfinished)
+        assert made == {"": 2, "u": 1}
+        samples = {each.name: each.samples for each in broker.metrics.families()}
+        assert [each.value for each in samples["job_queues_of_one_user"]] == [2]
 
 
 async def test_a_job_that_cannot_be_read_is_given_to_nobody_and_again_later(

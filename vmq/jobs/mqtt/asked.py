@@ -16,8 +16,9 @@ class Asked:
         self.flaw = ""
         #: When it has waited long enough, by the core's clock; 0: it does not wait.
         self.deadline = 0.0
-        #: The queue of jobs, with the mountpoint in front.
+        #: The queue of jobs, with the mountpoint in front, and the user who makes it; None: the broker itself.
         self.name = b""
+        self.user: str | None = None
         #: What becomes the job: the payload, or more. How it is added; None: as the topic says.
         self.body = message.payload
         self.options: AddOptions | None = None

@@ -94,6 +94,7 @@ class MqttPublishing:
             client.output.close(f"publish to {topic[:200]}: {refusal}")
             return
         asked.name = prefix_of(client.registry) + found.queue.encode()
+        asked.user = client.username or ""
         if found.verb and not flaw:
             self.ask_to_take(client, asked)
         else:
@@ -239,7 +240,7 @@ class MqttPublishing:
         topic, body = asked.topic, asked.body
         now = self.commit.clock()
         options = asked.options or options_from(topic.queue, topic.options)
-        queue = self.machine.queue(asked.name, now)
+        queue = self.machine.queue(asked.name, now, asked.user)
         if len(body) > self.max_job_size:
             raise JobRefusedError(f"TOOBIG {len(body)} bytes are above limits.max_job_size")
         if self.core.memory_is_high:
@@ -302,7 +303,7 @@ class MqttPublishing:
             JobRefusedError: there is no memory.
         """
         now = self.commit.clock()
-        queue = self.machine.queue(asked.name, now)
+        queue = self.machine.queue(asked.name, now, asked.user)
         self.machine.counts.refused += 1
         job = self.machine.add_failed(queue, asked.body[: self.max_job_size], now)
         self.machine.bury(job, reason, now)
@@ -367,6 +368,7 @@ class MqttPublishing:
             return
         asked = Asked(JobTopic(queue_of(topic)), will, 0)
         asked.name = prefix_of(registry) + asked.topic.queue.encode()
+        asked.user = client.username or ""
         try:
             asked.topic = read_job_topic(topic)
             if asked.topic.verb:

@@ -73,7 +73,7 @@ class MqttWorker(JobHolder):
             return
         now = self.commit.clock()
         try:
-            queue = self.machine.queue(self.name, now)
+            queue = self.machine.queue(self.name, now, client.username or "")
         except JobRefusedError:
             self.stalled(self)
             return

@@ -211,7 +211,8 @@ def pause(connection: RespConnection, argv: list[bytes]) -> bytes:
     if not connection.may_take(argv, argv[1:2]):
         return b""
     machine = connection.machine
-    queue = machine.queue(connection.door.prefix + argv[1], connection.commit.clock())
+    now, user = connection.commit.clock(), connection.username or ""
+    queue = machine.queue(connection.door.prefix + argv[1], now, user)
     is_in, is_out = queue.paused_in, queue.paused_out
     is_everywhere = False
     for word in argv[2:]:

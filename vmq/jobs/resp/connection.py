@@ -356,7 +356,7 @@ class RespConnection(RespUser):
 
     def added(self, options: AddOptions, body: bytes, name: bytes, now: float) -> bytes:
         """Adds one job; the reply is its id."""
-        queue = self.machine.queue(name, now)
+        queue = self.machine.queue(name, now, self.username or "")
         if self.core.memory_is_high:
             raise JobRefusedError("OOM memory is above limits.max_memory")
         self.commit.check_disk(queue.rules.persistence)
@@ -379,7 +379,7 @@ class RespConnection(RespUser):
     def on_get(self, argv: list[bytes], now: float) -> None:
         if self.door.hooks.auth_on_subscribe is not None and not self.may_get(argv):
             return
-        options = read_get(argv, self.machine, self.door.prefix, now)
+        options = read_get(argv, self.machine, self.door.prefix, now, self.username or "")
         queues = options.queues
         if options.count == 1 and len(queues) == 1:
             job = self.machine.take(queues[0], now)

@@ -23,8 +23,10 @@ class GetOptions:
         self.with_counters = False
 
 
-def read_get(argv: list[bytes], machine: JobMachine, prefix: bytes, now: float) -> GetOptions:
-    """Reads a GETJOB.
+def read_get(
+    argv: list[bytes], machine: JobMachine, prefix: bytes, now: float, user: str = ""
+) -> GetOptions:
+    """Reads a GETJOB of a user's client.
 
     Raises:
         JobRefusedError: it is wrong.
@@ -59,5 +61,5 @@ def read_get(argv: list[bytes], machine: JobMachine, prefix: bytes, now: float) 
         names = list(dict.fromkeys(names))
     for name in names:
         check_name(name)
-        options.queues.append(machine.queue(prefix + name if prefix else name, now))
+        options.queues.append(machine.queue(prefix + name if prefix else name, now, user))
     return options
