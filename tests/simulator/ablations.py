@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from unittest.mock import patch
 
+import pytest
+
 from tests.simulator.groups import Groups
 from tests.simulator.segments import SimLog
 from tests.simulator.switched_off import switched_off
@@ -341,3 +343,13 @@ SCRIPTED = {
         [(Leading, "is_followed", lambda self, since: True)],
     ),
 }
+
+
+def without(rule: str, schedule: Callable[[], object], broken: object) -> None:
+    """A schedule comes to this without a rule; where it is a text, the verdict says so."""
+    with SCRIPTED[rule].off():
+        if isinstance(broken, str):
+            with pytest.raises(AssertionError, match=broken):
+                schedule()
+        else:
+            assert schedule() == broken

@@ -142,6 +142,11 @@ class Groups(Clock):
         self.take(name, mark, lambda what, _: answers.append(what))
         return answers
 
+    def write(self, name: str, store: str, first: int, count: int = 1, boot: str = "b0") -> None:
+        """The same, until they are acknowledged."""
+        answers = self.put(name, store, first, count, boot)
+        self.until(lambda: answers == ["done"], 5, 0.001)
+
     def cut_off(self, *names: str) -> None:
         """Nothing passes between these and the others."""
         self.network.split(names, [name for name in self.nodes if name not in names])

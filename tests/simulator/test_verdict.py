@@ -9,8 +9,7 @@ def alone_and_untold() -> Groups:
     sim = Groups(1, "os")
     sim.begin("a")
     sim.elect()
-    answers = sim.put("a", "s", 0, 3)
-    sim.until(lambda: answers == ["done"], 5, 0.001)
+    sim.write("a", "s", 0, 3)
     sim.kill("a", power=True)
     sim.nodes["a"].logs[GROUP].cut_at(2)
     sim.nodes["a"].slow = 100.0
@@ -65,8 +64,7 @@ def test_who_says_late_that_it_leads_need_not_have_what_a_later_leader_committed
     term = sim.group(late).replica.term
     sim.cut_off(late)
     sim.until(lambda: set(sim.leaders()) - {late}, 15)
-    answers = sim.put(sim.leader(), "s", 0)
-    sim.until(lambda: answers == ["done"], 5, 0.01)
+    sim.write(sim.leader(), "s", 0)
     assert term not in sim.verdict.groups[GROUP].leaders
     sim.run(20)
     assert sim.verdict.groups[GROUP].leaders[term] == late

@@ -13,10 +13,17 @@ def grown(batches: int = 60) -> tuple[Groups, str]:
     sim.begin("a", "b", "c")
     leader = sim.elect()
     for number in range(batches):
-        answers = sim.put(leader, "s", number)
-        sim.until(answers.__len__, 5, 0.01)
+        sim.write(leader, "s", number)
     sim.run(2)
     return sim, leader
+
+
+def add(sim: Groups, leader: str) -> None:
+    """A fourth node gets all, and is a voter."""
+    sim.add("d")
+    sim.run(2)
+    sim.do(leader, lambda group: group.aim(("a", "b", "c", "d"), sim.now))
+    sim.until(lambda: "d" in sim.group(leader).replica.members.voters, 30)
 
 
 def pieces(sim: Groups) -> list[Piece]:
@@ -33,10 +40,7 @@ def pieces(sim: Groups) -> list[Piece]:
 def test_a_new_replica_gets_sealed_files_and_then_batches() -> None:
     sim, leader = grown()
     seen = pieces(sim)
-    sim.add("d")
-    sim.run(2)
-    sim.do(leader, lambda group: group.aim(("a", "b", "c", "d"), sim.now))
-    sim.until(lambda: "d" in sim.group(leader).replica.members.voters, 30)
+    add(sim, leader)
     sim.run(2)
     assert seen
     assert sim.nodes["d"].logs[GROUP].batches == sim.nodes[leader].logs[GROUP].batches
@@ -51,10 +55,7 @@ def test_a_new_replica_of_a_log_that_has_only_its_last_segment_begins_with_that(
     log.base = log.first
     assert log.first == log.loose > 0
     assert not log.files(0)
-    sim.add("d")
-    sim.run(2)
-    sim.do(leader, lambda group: group.aim(("a", "b", "c", "d"), sim.now))
-    sim.until(lambda: "d" in sim.group(leader).replica.members.voters, 10)
+    add(sim, leader)
     sim.run(2)
     assert sim.nodes["d"].logs[GROUP].batches == log.batches
     assert sim.group("d").replica.state.producers.next == {("s", "b0"): 60}
@@ -71,8 +72,7 @@ def test_a_log_that_goes_another_way_where_the_leader_has_no_file_any_more_begin
     sim.until(lambda: sim.leader() not in ("", former), 30)
     leader = sim.elect()
     for number in range(60, 85):
-        answers = sim.put(leader, "s", number)
-        sim.until(answers.__len__, 5, 0.01)
+        sim.write(leader, "s", number)
     log, behind = sim.nodes[leader].logs[GROUP], sim.nodes[former].logs[GROUP]
     sim.do(leader, lambda group: group.keep_from(log.starts[-1]))
     sim.run(1)
@@ -144,10 +144,7 @@ def test_what_retention_has_deleted_is_not_asked_for() -> None:
     first = logs[leader].first
     assert 0 < first <= 40
     assert {log.first for log in logs.values()} == {first}, "the leader decides for all"
-    sim.add("d")
-    sim.run(2)
-    sim.do(leader, lambda group: group.aim(("a", "b", "c", "d"), sim.now))
-    sim.until(lambda: "d" in sim.group(leader).replica.members.voters, 30)
+    add(sim, leader)
     assert sim.nodes["d"].logs[GROUP].first == first
     assert sim.group("d").replica.state.producers.next == {("s", "b0"): 60}, (
         "rows go, who wrote them stays"

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.simulator import segments
-from tests.simulator.ablations import SCRIPTED
+from tests.simulator.ablations import SCRIPTED, without
 from tests.simulator.groups import GROUP, Groups, of_three
 from vmq_cluster.raft.effects import Answered
 from vmq_cluster.raft.members import Members
@@ -201,8 +201,7 @@ def told_by_a_new_leader() -> list[int]:
 
     term = sim.group(old).replica.term
     sim.passes = passes
-    done = sim.put(old, "s", 0)
-    sim.until(lambda: done == ["done"], 1, 0.001)
+    sim.write(old, "s", 0)
     assert sim.ends()[old] == before + 1
     sim.kill(old)
     sim.until(lambda: sim.leader() not in ("", old), 10)
@@ -342,20 +341,14 @@ def test_what_a_rule_is_for(schedule: Callable[[], object], kept: object) -> Non
 def test_without_a_rule_it_is_otherwise(
     schedule: Callable[[], object], rule: str, broken: object
 ) -> None:
-    with SCRIPTED[rule].off():
-        if isinstance(broken, str):
-            with pytest.raises(AssertionError, match=broken):
-                schedule()
-        else:
-            assert schedule() == broken
+    without(rule, schedule, broken)
 
 
 def led_after_a_disk_was_lost(name: str) -> list[str]:
     """Two of three have a row that is committed; one loses its disk, comes back as `name`, and the other is gone."""
     sim, leader, (one, other) = of_three()
     sim.cut_off(other)
-    done = sim.put(leader, "s", 0)
-    sim.until(lambda: done == ["done"], 1, 0.001)
+    sim.write(leader, "s", 0)
     sim.kill(one)
     sim.kill(leader)
     del sim.nodes[one]

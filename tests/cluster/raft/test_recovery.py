@@ -24,8 +24,7 @@ def recover(sim: Groups, name: str) -> str:
 def goes_on(sim: Groups, name: str, *others: str) -> None:
     """The group takes rows, led by this one, and gets company again."""
     assert sim.leader() == name
-    answers = sim.put(name, "new", 0)
-    sim.until(lambda: answers == ["done"], 5, 0.01)
+    sim.write(name, "new", 0)
     sim.do(name, lambda group: group.aim((name, *others), sim.now))
     members = sim.group(name).replica
     sim.until(lambda: members.members == Members((name, *others)), 30)
@@ -40,8 +39,7 @@ def of_three(seed: int = 1) -> tuple[Groups, str, str, str]:
     sim = Groups(seed)
     sim.begin(*"abc")
     leader = sim.elect()
-    answers = sim.put(leader, "s", 0, 3)
-    sim.until(lambda: answers == ["done"], 1, 0.001)
+    sim.write(leader, "s", 0, 3)
     sim.run(2)
     one, other = sorted(set("abc") - {leader})
     return sim, leader, one, other
@@ -76,8 +74,7 @@ def test_what_most_nodes_took_with_them_is_given_up_where_an_operator_says_so() 
     sim.run(2)
     more, less, *lost = sorted(set("abcde") - {leader})
     sim.cut_off(less)
-    answers = sim.put(leader, "s", 0, 3)
-    sim.until(lambda: answers == ["done"], 1, 0.001)
+    sim.write(leader, "s", 0, 3)
     sim.run(1)
 
     assert "leads it" in recover(sim, more)
@@ -91,8 +88,7 @@ def test_what_most_nodes_took_with_them_is_given_up_where_an_operator_says_so() 
     assert recover(sim, more) == ""
     assert sim.leader() == more
     assert sim.group(more).replica.members.voters == (more,)
-    answers = sim.put(more, "s", 3)
-    sim.until(lambda: answers == ["done"], 1, 0.01)
+    sim.write(more, "s", 3)
     assert sim.group(more).replica.state.uncertain
     sim.do(more, lambda group: group.aim((more, less), sim.now))
     sim.until(lambda: sim.group(more).replica.members.voters == (more, less), 10)
@@ -110,8 +106,7 @@ def test_who_leads_and_has_lost_the_others_goes_on_alone_where_an_operator_says_
     sim.begin(*"abc")
     leader = sim.elect()
     sim.run(2)
-    answers = sim.put(leader, "s", 0, 3)
-    sim.until(lambda: answers == ["done"], 1, 0.001)
+    sim.write(leader, "s", 0, 3)
     node = sim.nodes[leader]
     for name in sorted(set("abc") - {leader}):
         sim.kill(name)
@@ -119,8 +114,7 @@ def test_who_leads_and_has_lost_the_others_goes_on_alone_where_an_operator_says_
     assert sim.group(leader).replica.leader == leader
     assert recover(sim, leader) == ""
     assert sim.group(leader).replica.members.voters == (leader,)
-    answers = sim.put(leader, "s", 3)
-    sim.until(lambda: answers == ["done"], 1, 0.01)
+    sim.write(leader, "s", 3)
     assert "leads it" in recover(sim, leader)
 
 
@@ -218,8 +212,7 @@ def test_a_leader_goes_on_alone_where_nobody_has_what_is_damaged_in_its_log() ->
     assert answers == []
     assert recover(sim, one) == f"{leader} leads it"
     assert recover(sim, leader) == ""
-    answers = sim.put(leader, "t", 0)
-    sim.until(lambda: answers == ["done"], 5, 0.01)
+    sim.write(leader, "t", 0)
     assert sim.group(leader).replica.members.voters == (leader,)
 
 
@@ -257,8 +250,7 @@ def test_lost_voters_that_come_back_and_hear_its_term_elect_nobody_in_it(forgot:
         sim.kill(name)
     sim.run(10)
     assert recover(sim, left) == ""
-    answers = sim.put(left, "t", 0)
-    sim.until(lambda: answers == ["done"], 5, 0.01)
+    sim.write(left, "t", 0)
     sim.start(one)
     term = sim.group(left).replica.term
     sim.until(lambda: sim.group(one).replica.term == term, 10)
@@ -284,8 +276,7 @@ def test_a_majority_that_lived_on_beyond_a_split_says_what_it_takes_back(
     sim, leader, one, other = of_three()
     sim.cut_off(one)
     first = sim.group(one).replica.commit
-    answers = sim.put(leader, "t", 0, 5)
-    sim.until(lambda: answers == ["done"], 5, 0.01)
+    sim.write(leader, "t", 0, 5)
     sim.run(5)
     end = sim.group(leader).replica.commit
     assert sim.group(other).replica.commit == end > first
@@ -342,8 +333,7 @@ def test_who_has_let_go_of_where_the_recovered_one_goes_another_way_begins_with_
     less, more = sorted(set("abc") - {leader})
     sim.cut_off(less)
     for number in range(3, 60):
-        answers = sim.put(leader, "s", number)
-        sim.until(answers.__len__, 5, 0.01)
+        sim.write(leader, "s", number)
     log, other = sim.nodes[less].logs[GROUP], sim.nodes[more].logs[GROUP]
     sim.do(leader, lambda group: group.keep_from(group.replica.commit))
     sim.until(lambda: other.first > log.end, 5)
@@ -353,8 +343,7 @@ def test_who_has_let_go_of_where_the_recovered_one_goes_another_way_begins_with_
     assert recover(sim, less) == ""
     number, begun = 0, log.starts[-1]
     while log.starts[-1] == begun:
-        answers = sim.put(less, "t", number)
-        sim.until(answers.__len__, 5, 0.01)
+        sim.write(less, "t", number)
         number += 1
     sim.do(less, lambda group: group.keep_from(log.starts[-1]))
     sim.run(1)
