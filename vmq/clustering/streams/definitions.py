@@ -145,7 +145,7 @@ class Definitions:
         elif raw is not None and name in self._catalog.streams:
             log.info("stream %s was deleted on another node", name)
             self._catalog.drop(name)
-            self._catalog.leaving.then(name, lambda: self._follow_late(name))
+            self.follow(name)
 
     def _is_of_before(self, name: str, raw: bytes) -> bool:
         """Whether that of this node was deleted while it was away, and another one of the name made, which is younger.

@@ -34,6 +34,7 @@ from tests.vmq.streams.flight_support import ticket
 from tests.vmq.streams.support import options
 from vmq.admin import streams as admin
 from vmq.broker import Broker
+from vmq.streams.leaving import LeavingStreams
 
 # --- definitions
 
@@ -48,7 +49,19 @@ async def test_a_stream_is_made_and_deleted_everywhere(tmp_path: Path) -> None:
         assert knows(a, "given")
 
 
-async def test_a_node_that_was_down_learns_of_both(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_gone_at_once", [False, True])
+async def test_a_node_that_was_down_learns_of_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_gone_at_once: bool
+) -> None:
+    if is_gone_at_once:
+        add = LeavingStreams.add
+
+        def add_and_wait(*given: Any) -> Any:
+            done = add(*given)
+            done.result()
+            return done
+
+        monkeypatch.setattr(LeavingStreams, "add", add_and_wait)
     async with Broker(with_streams(tmp_path, "a", old=options(filters=["o/#"]))) as a:
         await create(a, "gone", filters=["g/#"])
         await create(a, "anew", filters=["x/#"], partitions=4, key="topic")
