@@ -29,7 +29,7 @@ def tickets(sim: Sim, name: str) -> list[Any]:
     return [ticket for effect in sim.nodes[name].of(Acknowledged) for ticket in effect.tickets]
 
 
-@over_seeds(50)
+@over_seeds(20)
 def test_everything_arrives_once_in_order_over_a_bad_network(seed: int) -> None:
     sim = Sim(seed, network=Network(loss=0.2, duplicate=0.2, longest=0.1))
     names = sim.ready(2)
@@ -210,35 +210,6 @@ def test_silence_is_answered_by_sending_again_at_growing_intervals(one: One) -> 
     one.channels.on_received("b", Received(one.epoch, 1))
     one.channels.tick(1000.0)
     assert one.sent(1000.0) == []
-
-
-def test_a_gap_is_not_handed_on_and_repetitions_are_acknowledged_again(one: One) -> None:
-    one.channels.on_reliable("b", Reliable(5, 1, 1, [b"1", b"2"]))
-    assert one.sent() == [Received(5, 2)]
-    one.channels.on_reliable("b", Reliable(5, 1, 4, [b"4"]))
-    assert one.sent() == [Received(5, 2)]
-    one.channels.on_reliable("b", Reliable(5, 1, 2, [b"2", b"3", b"4"]))
-    assert one.sent() == [Received(5, 4)]
-    one.channels.on_reliable("b", Reliable(5, 1, 1, [b"1"]))
-    assert one.sent() == [Received(5, 4)]
-    got = [effect.payloads for effect in one.outbox.effects if isinstance(effect, Arrived)]
-    assert got == [[b"1", b"2"], [b"3", b"4"]]
-
-
-def test_an_earlier_life_of_the_sender_is_ignored(one: One) -> None:
-    one.channels.on_reliable("b", Reliable(5, 1, 1, [b"new"]))
-    one.channels.on_reliable("b", Reliable(4, 1, 1, [b"old"]))
-    one.channels.on_reliable("b", Reliable(6, 3, 3, [b"newer"]))
-    got = [effect.payloads for effect in one.outbox.effects if isinstance(effect, Arrived)]
-    assert got == [[b"new"], [b"newer"]]
-    assert one.sent() == [Received(6, 3)]
-
-
-def test_what_an_earlier_life_acknowledged_is_not_waited_for(one: One) -> None:
-    one.channels.on_reliable("b", Reliable(5, 3, 3, [b"3"]))
-    one.channels.on_reliable("b", Reliable(5, 6, 6, [b"6"]))
-    got = [effect.payloads for effect in one.outbox.effects if isinstance(effect, Arrived)]
-    assert got == [[b"3"], [b"6"]]
 
 
 def test_a_peer_that_is_up_again_gets_everything_at_once(one: One) -> None:

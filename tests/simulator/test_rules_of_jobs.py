@@ -1,19 +1,11 @@
-"""Jobs over several nodes: each rule is needed, for without it a promise breaks.
-
-A rule is switched off by another method in its place, which a compiled class does not take: so the compiled run skips
-these, and the interpreted one, which has the same sources, asks them (`tests.support.interpreted`).
-"""
+"""Jobs over several nodes: each rule is needed, for without it a promise breaks (`jobs.ablations`)."""
 
 import pytest
 
 from tests.simulator.jobs.ablations import ABLATIONS
 from tests.simulator.jobs.run import faulty, run
-from vmq.version import is_compiled
 
 
-@pytest.mark.skipif(
-    is_compiled(), reason="make test-pure has these: no method of a compiled class can be replaced"
-)
 @pytest.mark.parametrize("name", ABLATIONS)
 def test_without_a_rule_a_promise_breaks(name: str) -> None:
     """In a seed that the rule itself passes."""

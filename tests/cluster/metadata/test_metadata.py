@@ -103,18 +103,6 @@ def test_values_of_both_sides_of_a_split_are_merged_where_the_prefix_says_so() -
         assert sim.nodes[name].of(Changed)[-1].value == b"a,b,c"
 
 
-def test_a_later_write_wins_however_wrong_the_clocks_are() -> None:
-    sim = Sim(4)
-    sim.add("fast", skew=10**7)
-    sim.add("slow", join="fast", skew=-(10**7))
-    sim.until(lambda: sim.is_joined(["fast", "slow"]), 9)
-    sim.ask("fast", lambda: sim["fast"].metadata.put("p", b"k", b"1"))
-    sim.run(1)
-    sim.ask("slow", lambda: sim["slow"].metadata.put("p", b"k", b"2"))
-    sim.run(1)
-    assert sim["fast"].metadata.get("p", b"k") == b"2"
-
-
 @pytest.mark.parametrize("power", [False, True])
 def test_a_restart_of_all_loses_nothing_that_was_stored(power: bool) -> None:
     sim = Sim(5)

@@ -1,11 +1,11 @@
 """Rules switched off, one at a time: what breaks without each is what it is for."""
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
-from unittest.mock import patch
 
+from tests.simulator.switched_off import switched_off
 from vmq.jobs.ids import is_repeated
 from vmq.jobs.queue import QUEUED, Job, JobCopies
 from vmq.jobs.sharing.adding import CopyAdder, PendingCopies
@@ -31,12 +31,9 @@ class Ablation:
     piles: bool = False
     is_late: bool = False
 
-    @contextmanager
-    def off(self) -> Iterator[None]:
-        with ExitStack() as stack:
-            for owner, name, other in self.patches:
-                stack.enter_context(patch.object(owner, name, other))
-            yield
+    def off(self) -> AbstractContextManager[None]:
+        """Without the rule."""
+        return switched_off(self.patches, [owner for owner, _, _ in self.patches])
 
 
 def _at_once(self: CopyAdder, pending: PendingCopies, now: float) -> None:
