@@ -1,15 +1,24 @@
 """What tests of streams share."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.vmq.streams.support import Opener
+from tests.vmq.streams.support import OPENED, Opener
 from vmq.config.streams import StreamOptions
 from vmq.streams.catalog import Catalog
 from vmq.streams.log.commits import Commits
+
+
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    OPENED.clear()  # other folders have tests that open some, and close them
+    yield
+    while OPENED:
+        if not (partition := OPENED.pop()).closed:
+            partition.close()
 
 
 @pytest.fixture

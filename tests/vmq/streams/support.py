@@ -12,6 +12,7 @@ from vmq.streams.catalog import Catalog
 from vmq.streams.log.cursor import LogReader
 from vmq.streams.log.partition import Partition
 from vmq.streams.log.schema import STORED
+from vmq.streams.replica.partition import ReplicaPartition
 
 Row = dict[str, Any]
 
@@ -77,8 +78,13 @@ def put(
         partition.publish()
 
 
+#: Partitions that the test has opened: those that it leaves open are closed when it ends.
+OPENED: list[Partition | ReplicaPartition] = []
+
+
 def make(folder: Path, clock: Clock | None = None, **changes: Any) -> Partition:
-    return Partition(folder, "s", 0, options(**changes), clock or Clock())
+    OPENED.append(made := Partition(folder, "s", 0, options(**changes), clock or Clock()))
+    return made
 
 
 def plain(batch: pa.RecordBatch) -> list[Row]:

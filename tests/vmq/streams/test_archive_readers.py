@@ -181,4 +181,3 @@ def test_what_a_rule_of_the_bucket_deletes_is_out_of_range(bucket: str, tmp_path
     janitor.tidy()
     assert partition.earliest == 5
     assert read_all(partition) == rows_from(5, 10)
-    partition.close()

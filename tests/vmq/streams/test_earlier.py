@@ -76,4 +76,3 @@ def test_streams_without_a_mark_and_those_made_anew_have_nothing(tmp_path: Path)
     assert not Earlier({}, "me").meet(partition, b"a", b"1")
     assert list(rows_behind(partition, 7, "me")) == []
     assert list(rows_behind(partition, 0, "me")) == [(b"a", b"1")]
-    partition.close()

@@ -116,7 +116,6 @@ def test_of_what_is_compacted_the_archive_has_what_was_left(clock: Clock, tmp_pa
     assert list((tmp_path / "archive").rglob("*.parquet"))
     for start in range(25):
         assert rows(start) == [each for each in before if each[0] >= start]
-    partition.close()
 
 
 def test_any_tool_reads_it(partition: Partition, clock: Clock, tmp_path: Path) -> None:
@@ -144,7 +143,6 @@ def test_it_is_there_after_a_restart_though_the_store_is_away(clock: Clock, tmp_
         read_all(again, 0)
     (tmp_path / "away").rename(tmp_path / "archive")
     assert read_all(again, 0) == rows_from(0, 15)
-    again.close()
 
 
 def test_who_has_no_note_asks_the_store(clock: Clock, tmp_path: Path) -> None:
@@ -160,7 +158,6 @@ def test_who_has_no_note_asks_the_store(clock: Clock, tmp_path: Path) -> None:
         read_all(again, 3)
     tidy(again)
     assert read_all(again, 3) == rows_from(3, 12)
-    again.close()
 
 
 @pytest.mark.parametrize("gone", [[0], [1], [0, 1, 2]])
@@ -246,7 +243,6 @@ def test_without_room_what_is_not_archived_goes_unless_it_is_required(
     # What lies before a gap nobody reads by offsets.
     assert partition.earliest == (0 if required else 10)
     assert read_all(partition) == rows_from(partition.earliest, partition.end - partition.earliest)
-    partition.close()
 
 
 def test_readers_that_ask_again_fill_no_log(
@@ -282,8 +278,6 @@ def test_few_segments_stay_that_were_fetched(
     assert span is not None
     assert span.offset == 2
     cursors[0].close()
-    again = make(tmp_path / "t", clock)
-    again.close()
 
 
 def test_a_file_that_is_not_what_was_written_is_refused(
@@ -321,7 +315,6 @@ def test_a_new_stream_takes_no_folder_with_files_of_an_earlier_one(
     assert again.archive is not None
     assert "an earlier stream" in again.archive.failure
     assert again.kept == 0
-    again.close()
 
 
 def test_what_waits_beside_a_damaged_partition_has_no_archive(tmp_path: Path, clock: Clock) -> None:

@@ -1,6 +1,7 @@
 import asyncio
 import errno
 import os
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -22,9 +23,16 @@ def appender_of(folder: Path, commits: Commits, acks: str = "os") -> Appender:
     return Appender(made, [Partition(folder, "s", 0, made, Clock())], commits)
 
 
-async def test_numbers_are_committed_in_their_order(tmp_path: Path) -> None:
-    commits = Commits(asyncio.get_running_loop(), interval=0.0)
-    commits.start()
+@pytest.fixture
+async def commits() -> AsyncIterator[Commits]:
+    found = Commits(asyncio.get_running_loop())
+    found.start()
+    yield found
+    await found.close()
+
+
+async def test_numbers_are_committed_in_their_order(tmp_path: Path, commits: Commits) -> None:
+    commits.interval = 0.0
     one, other = appender_of(tmp_path / "1", commits), appender_of(tmp_path / "2", commits)
     done: list[int] = []
     seen: list[int] = []
@@ -39,14 +47,11 @@ async def test_numbers_are_committed_in_their_order(tmp_path: Path) -> None:
     assert seen == sorted(seen)
     assert seen[-1] == commits.committed
     assert payloads(one.partitions[0]) == [b"%d" % number for number in range(0, 50, 2)]
-    await commits.close()
 
 
 async def test_acks_fsync_waits_for_the_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, commits: Commits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    commits = Commits(asyncio.get_running_loop())
-    commits.start()
     appender = appender_of(tmp_path, commits, "fsync")
     partition = appender.partitions[0]
     order: list[str] = []
@@ -63,15 +68,12 @@ async def test_acks_fsync_waits_for_the_disk(
     await commits.wait()
     assert order == ["sync", "committed"]
     assert partition.active.synced == partition.visible
-    await commits.close()
 
 
 async def test_a_full_disk_holds_acknowledgements_back_until_there_is_room(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, commits: Commits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    commits = Commits(asyncio.get_running_loop())
     commits.writer.retry_after = 0.01
-    commits.start()
     appender = appender_of(tmp_path, commits)
     partition = appender.partitions[0]
     failed, well = asyncio.Event(), asyncio.Event()
@@ -100,16 +102,13 @@ async def test_a_full_disk_holds_acknowledgements_back_until_there_is_room(
     assert reasons[-1] is None
     assert commits.committed == later
     assert payloads(partition) == [b"before", b"during", b"after"]
-    await commits.close()
 
 
 async def test_an_fsync_that_fails_is_not_believed_the_next_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, commits: Commits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The kernel may drop the pages that it could not write: they are written anew."""
-    commits = Commits(asyncio.get_running_loop())
     commits.writer.retry_after = 0.0
-    commits.start()
     appender = appender_of(tmp_path, commits, "fsync")
     partition = appender.partitions[0]
     fdatasync, cuts = os.fdatasync, []
@@ -132,15 +131,12 @@ async def test_an_fsync_that_fails_is_not_believed_the_next_time(
     await commits.wait()
     assert cuts == [1]
     assert payloads(partition) == [b"1"]
-    await commits.close()
 
 
 async def test_closing_gives_a_full_disk_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, commits: Commits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    commits = Commits(asyncio.get_running_loop())
     commits.writer.retry_after = 3600
-    commits.start()
     appender = appender_of(tmp_path, commits)
     FullDisk(monkeypatch, 0)
     appender.append(b"t", b"1", 1, False, "c", 1)

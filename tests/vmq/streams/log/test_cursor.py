@@ -103,7 +103,6 @@ def test_times_lead_to_offsets_also_where_the_clock_went_back(tmp_path: Path) ->
     for time in range(0, 500, 25):
         wanted = next((at for at, each in enumerate(times) if each >= time), len(times))
         assert offset_at(partition, time) == wanted
-    partition.close()
 
 
 def test_a_large_message_is_read_whole(tmp_path: Path) -> None:
@@ -113,7 +112,6 @@ def test_a_large_message_is_read_whole(tmp_path: Path) -> None:
         put(partition, [each])
     assert read_all(partition) == rows
     assert offsets(partition, 0) == [0, 1, 2]
-    partition.close()
 
 
 @pytest.mark.parametrize("is_sealed", [False, True])
@@ -132,4 +130,3 @@ def test_a_read_begins_within_a_large_batch_behind_small_ones(
         packed = list(LogReader(partition, ["offset"]).read_packed(start))
         assert [each.first for each in packed][:1] == [start]
         assert sum(each.rows for each in packed) == 22 - start
-    partition.close()

@@ -68,8 +68,6 @@ def test_a_compacted_partition_is_given_with_its_offsets(tmp_path: Path) -> None
     there = make(tmp_path / "there", Clock(), **OPTIONS)
     assert by_offset(there) == {**expected, here.end: row(200)}
     assert not StoredPartition(tmp_path / "there", "s", 0).verify().problems
-    here.close()
-    there.close()
 
 
 def test_nothing_is_left_at_the_end(tmp_path: Path) -> None:
@@ -84,8 +82,6 @@ def test_nothing_is_left_at_the_end(tmp_path: Path) -> None:
     assert by_offset(there) == {}
     put(there, [row(2)])
     assert by_offset(there) == {2: row(2)}
-    here.close()
-    there.close()
 
 
 def test_what_retention_takes_meanwhile_is_a_gap(tmp_path: Path) -> None:
@@ -99,8 +95,6 @@ def test_what_retention_takes_meanwhile_is_a_gap(tmp_path: Path) -> None:
     while offset < here.end:
         offset = give(here, there, offset)
     assert by_offset(there) == {**given, **by_offset(here)}
-    here.close()
-    there.close()
 
 
 class KilledError(BaseException):
@@ -130,8 +124,6 @@ def test_who_is_killed_meanwhile_can_be_given_it_again(
     while offset < here.end:
         offset = give(here, there, offset)
     assert by_offset(there) == by_offset(here)
-    here.close()
-    there.close()
 
 
 @pytest.mark.parametrize("end", [0, 3])
@@ -141,4 +133,3 @@ def test_offsets_that_do_not_rise_are_refused(tmp_path: Path, end: int) -> None:
     assert unpack(raw, right).num_rows
     with pytest.raises(RowsError):
         unpack(raw, end)
-    here.close()

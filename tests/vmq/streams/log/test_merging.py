@@ -38,7 +38,6 @@ def test_small_batches_become_one_and_a_reader_does_not_notice(tmp_path: Path) -
     again = make(tmp_path)
     assert read_all(again) == rows_from(0, 123)
     assert again.unmerged == []
-    again.close()
 
 
 def test_a_segment_of_large_batches_is_left_alone_for_good(tmp_path: Path) -> None:
@@ -53,7 +52,6 @@ def test_a_segment_of_large_batches_is_left_alone_for_good(tmp_path: Path) -> No
     partition.close()
     partition = make(tmp_path)
     assert partition.unmerged == []
-    partition.close()
 
 
 def test_a_segment_that_was_deleted_meanwhile_does_not_come_back(tmp_path: Path) -> None:
@@ -77,7 +75,6 @@ def test_a_segment_that_was_deleted_meanwhile_does_not_come_back(tmp_path: Path)
     merge(partition, old)
     assert path.read_bytes() == b"", "nothing was put in its place"
     assert not list(tmp_path.glob("*.tmp"))
-    partition.close()
 
 
 def test_a_merge_that_fails_leaves_the_segment_alone(
@@ -102,7 +99,6 @@ def test_a_merge_that_fails_leaves_the_segment_alone(
     old.path.write_bytes(raw[:-50] + b"x" + raw[-49:])
     with pytest.raises(DamagedError):
         merge(partition, old)
-    partition.close()
 
 
 def seal_and_merge(partition: Partition, first: int, batches: int, rows: int = 1) -> None:
@@ -134,7 +130,6 @@ def test_small_neighbours_become_one_segment_and_readers_do_not_notice(tmp_path:
     partition.close()
     again = make(tmp_path)
     assert read_all(again) == rows_from(0, end)
-    again.close()
 
 
 def sealed(number: int, size: int, hours: float, *, merged: bool = True) -> Sealed:
@@ -200,7 +195,6 @@ def test_a_join_that_is_interrupted_loses_and_repeats_nothing(
     again = make(tmp_path)
     assert read_all(again) == rows_from(0, FEW * 3)
     assert len(list(tmp_path.glob("*.arrows"))) == (FEW + 1 if moment == "index" else 2)
-    again.close()
 
 
 def test_who_reads_the_folder_meanwhile_gets_every_row_once(tmp_path: Path) -> None:
@@ -212,7 +206,6 @@ def test_who_reads_the_folder_meanwhile_gets_every_row_once(tmp_path: Path) -> N
     assert join(partition)
     found += [row for span in spans for row in plain(span.rows)]
     assert found == rows_from(0, FEW * 3)
-    partition.close()
 
 
 def test_a_segment_that_was_cut_while_somebody_reads_it_ends_with_an_error(tmp_path: Path) -> None:
@@ -229,4 +222,3 @@ def test_a_segment_that_was_cut_while_somebody_reads_it_ends_with_an_error(tmp_p
         next(spans)
     with Cursor(partition, 0) as cursor, pytest.raises(DamagedError, match="ends before"):
         cursor.read(None)
-    partition.close()

@@ -48,7 +48,6 @@ def test_a_segment_is_a_plain_arrow_stream(tmp_path: Path, compression: str) -> 
             assert reader.schema.metadata == {b"vmq.stream": b"s", b"vmq.partition": b"0"}
             assert [row for batch in reader for row in plain(batch)] == rows_from(0, 5)
         assert path.name == "00000000000000000000.arrows"
-    partition.close()
 
 
 def test_rows_are_seen_only_once_they_are_published(tmp_path: Path) -> None:
@@ -59,19 +58,6 @@ def test_rows_are_seen_only_once_they_are_published(tmp_path: Path) -> None:
     assert read_all(partition) == rows_from(0, 2)
     partition.publish()
     assert read_all(partition) == rows_from(0, 4)
-    partition.close()
-
-
-def test_a_rollback_undoes_what_was_not_published(tmp_path: Path) -> None:
-    partition = make(tmp_path)
-    put(partition, rows_from(0, 2))
-    size = partition.active.path.stat().st_size
-    put(partition, rows_from(50, 2), publish=False)
-    partition.rollback()
-    assert partition.active.path.stat().st_size == size
-    put(partition, rows_from(2, 2))
-    assert read_all(partition) == rows_from(0, 4)
-    partition.close()
 
 
 def test_segments_are_sealed_by_size(tmp_path: Path) -> None:
@@ -84,7 +70,6 @@ def test_segments_are_sealed_by_size(tmp_path: Path) -> None:
         each.base for each in partition.sealed[1:]
     ]
     assert payloads(partition) == [bytes([number]) * 3000 for number in range(100)]
-    partition.close()
 
 
 def test_segments_are_sealed_by_age_also_after_a_restart(tmp_path: Path) -> None:
@@ -104,7 +89,6 @@ def test_segments_are_sealed_by_age_also_after_a_restart(tmp_path: Path) -> None
     clock.now += 3600
     partition = make(tmp_path, clock, segment_age="1h")
     assert partition.is_due()
-    partition.close()
 
 
 def test_a_sealed_segment_is_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,7 +103,6 @@ def test_a_sealed_segment_is_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(os, "fdatasync", sync)
     partition.roll()
     assert synced[0] == (inode, partition.sealed[0].size)
-    partition.close()
 
 
 def test_a_segment_of_many_small_batches_is_sealed_and_one_of_large_ones_is_not(
@@ -135,7 +118,6 @@ def test_a_segment_of_many_small_batches_is_sealed_and_one_of_large_ones_is_not(
     for number in range(MANY + 1, 2 * MANY + 1):
         put(partition, [row(number, payload=bytes(SMALL))])
     assert not partition.is_due()
-    partition.close()
 
 
 def test_an_empty_segment_is_never_due(tmp_path: Path) -> None:
@@ -143,7 +125,6 @@ def test_an_empty_segment_is_never_due(tmp_path: Path) -> None:
     partition = make(tmp_path, clock, segment_age="1h")
     clock.now += DAY
     assert not partition.is_due(1 << 40)
-    partition.close()
 
 
 def test_retention_by_age_deletes_whole_segments(tmp_path: Path) -> None:
@@ -164,7 +145,6 @@ def test_retention_by_age_deletes_whole_segments(tmp_path: Path) -> None:
     partition.close()
     partition = make(tmp_path, clock)
     assert (partition.earliest, partition.end) == (5, 5)
-    partition.close()
 
 
 def test_retention_by_bytes_is_shared_by_the_partitions(tmp_path: Path) -> None:
@@ -175,7 +155,6 @@ def test_retention_by_bytes_is_shared_by_the_partitions(tmp_path: Path) -> None:
     partition.retain()
     assert 60_000 < partition.size <= 100_000
     assert partition.end == 10
-    partition.close()
 
 
 def test_what_lies_beside_segments_counts_for_retention_by_bytes(tmp_path: Path) -> None:
@@ -198,7 +177,6 @@ def test_what_lies_beside_segments_counts_for_retention_by_bytes(tmp_path: Path)
     assert [each.base for each in partition.retain()] == [1], "what lies beside it is gone with it"
     partition.set_options(options(retention_bytes=50_000, topic_order=False))
     assert partition.retain() == [], "of a stream without them there are none"
-    partition.close()
 
 
 def test_a_reader_is_undisturbed_by_a_deletion(tmp_path: Path) -> None:
@@ -213,7 +191,6 @@ def test_a_reader_is_undisturbed_by_a_deletion(tmp_path: Path) -> None:
         assert partition.retain()[0].base == 0
         span = present(cursor.read(None))
         assert [row["payload"][0] for row in plain(span.rows)] == list(range(span.rows.num_rows))
-    partition.close()
 
 
 def test_a_large_batch_is_written_in_parts(tmp_path: Path) -> None:
@@ -281,7 +258,6 @@ def test_a_full_disk_corrupts_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
     partition.close()
     partition = make(tmp_path)
     assert read_all(partition) == rows_from(0, partition.end)
-    partition.close()
 
 
 def test_a_full_disk_at_a_roll_leaves_the_segment_as_it_was(
@@ -310,7 +286,6 @@ def test_a_full_disk_at_a_roll_leaves_the_segment_as_it_was(
     partition.close()
     partition = make(tmp_path)
     assert read_all(partition) == rows_from(0, 6)
-    partition.close()
 
 
 LIMITED = """
@@ -349,7 +324,6 @@ def test_a_file_that_the_kernel_lets_grow_no_further_is_cut_back(tmp_path: Path)
     assert partition.end == int(done.stdout) > 0
     put(partition, rows_from(partition.end, 40))
     assert read_all(partition) == rows_from(0, partition.end)
-    partition.close()
 
 
 def test_options_change_for_what_comes_next(tmp_path: Path) -> None:
@@ -359,7 +333,6 @@ def test_options_change_for_what_comes_next(tmp_path: Path) -> None:
     put(partition, rows_from(3, 3))
     assert read_all(partition) == rows_from(0, 6)
     assert isinstance(partition, Partition)
-    partition.close()
 
 
 # --- copies for and of other nodes
@@ -425,7 +398,6 @@ def test_rows_that_an_earlier_life_could_not_sync_are_written_again(
     partition = make(tmp_path, durability="fsync")
     assert read_all(partition) == rows_from(0, 6)
     assert disk.is_whole
-    partition.close()
 
 
 @pytest.mark.parametrize("sync", [Partition.sync_behind, Partition.roll])
@@ -449,4 +421,3 @@ def test_what_a_failed_sync_was_to_take_behind_the_acknowledgements_is_written_a
     sync(partition)
     assert disk.is_whole
     assert read_all(partition) == rows_from(0, 3)
-    partition.close()

@@ -191,7 +191,6 @@ def test_a_sealed_segment_that_is_harmed_is_refused_on_reading(tmp_path: Path) -
         [plain(chunk.rows) for chunk in reader.read(4)]
     assert caught.value.path == path
     assert read_all(partition, 6) == rows_from(6, 2), "other segments are as good as ever"
-    partition.close()
 
 
 def test_a_sealed_segment_that_is_short_is_refused_on_opening(tmp_path: Path) -> None:

@@ -149,4 +149,3 @@ def test_what_nobody_expected_ends_no_round(
     assert one.failures.reasons == {("s", 0): "too deep"}
     one.round()
     assert not one.failures.reasons
-    other.close()

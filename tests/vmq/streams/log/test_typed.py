@@ -239,7 +239,6 @@ def test_beside_the_columns_of_all_streams(tmp_path: Path) -> None:
     assert chunk.rows.to_pylist() == [{"temp": 1.0, "offset": 1}, {"temp": 3.0, "offset": 3}]
     (chunk,) = LogReader(partition, ["device"], typed=typed).read(2)
     assert chunk.rows.to_pylist() == [{"device": 0}, {"device": 1}]
-    partition.close()
 
 
 def test_columns_that_are_not_wanted_are_not_made() -> None:

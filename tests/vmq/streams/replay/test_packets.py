@@ -25,7 +25,7 @@ from tests.vmq.streams.replay.test_port import (
     reading,
     subscribe,
 )
-from tests.vmq.streams.support import make, options, put, row, rows_from
+from tests.vmq.streams.support import make, put, row, rows_from
 from vmq.broker import Broker
 from vmq.core.window import LAST_ID
 from vmq.mqtt.encoder import publish
@@ -188,9 +188,11 @@ def read_all(reader: ReplayReader) -> tuple[list[tuple[int, bytes, bytes, bool]]
     return found, packed
 
 
-def filled(folder: Path, batches: int = 4) -> tuple[Partition, list[dict[str, Any]]]:
+def filled(
+    folder: Path, batches: int = 4, **options: Any
+) -> tuple[Partition, list[dict[str, Any]]]:
     """With 1,000 rows a batch."""
-    partition = make(folder)
+    partition = make(folder, **options)
     rows = rows_from(0, 1000 * batches)
     for first in range(0, len(rows), 1000):
         put(partition, rows[first : first + 1000])
@@ -206,9 +208,11 @@ def reader_of(partition: Partition, source: PacketSource) -> ReplayReader:
     return reader
 
 
-@pytest.mark.parametrize("qos", [0, 1])
-def test_a_replay_reads_by_it(tmp_path: Path, process: PacketProcess, qos: int) -> None:
-    partition, rows = filled(tmp_path)
+@pytest.mark.parametrize(("qos", "compression"), [(0, "none"), (1, "none"), (1, "zstd")])
+def test_a_replay_reads_by_it(
+    tmp_path: Path, process: PacketProcess, qos: int, compression: str
+) -> None:
+    partition, rows = filled(tmp_path, compression=compression)
     begin(process)
     found, packed = read_all(reader_of(partition, source_of(process, qos)))
     assert found == wanted_rows(rows, 0, b"")
@@ -220,7 +224,6 @@ def test_a_replay_reads_by_it(tmp_path: Path, process: PacketProcess, qos: int) 
     reader.begin("earliest", {0: len(rows)})
     assert read_all(reader)[1] == 0
     assert process.pages == pages
-    partition.close()
 
 
 def test_until_it_can_be_asked_reading_goes_on_without(
@@ -231,7 +234,6 @@ def test_until_it_can_be_asked_reading_goes_on_without(
     found, packed = read_all(reader_of(partition, source_of(process)))
     assert (found, packed) == (wanted_rows(rows, 0, b""), 0)
     assert process.process is not None  # it begins
-    partition.close()
 
 
 def test_one_that_is_killed_is_started_again(
@@ -245,7 +247,6 @@ def test_one_that_is_killed_is_started_again(
     assert "the process that reads history ended" in caplog.text
     assert begin(process) != pid
     assert read_all(reader_of(partition, source_of(process))) == (found, len(rows))
-    partition.close()
 
 
 @pytest.mark.parametrize("command", [FAILS, SILENT])
@@ -292,7 +293,6 @@ def test_large_messages_are_left_to_who_asks(tmp_path: Path, process: PacketProc
     assert isinstance(process.ask(asked), PacketPage)
     assert read_all(reader_of(partition, source)) == (wanted_rows(rows, 0, b""), 0)
     assert source.resting == {0: module._REST}
-    partition.close()
 
 
 def test_what_is_not_there_any_more_is_left_to_who_asks(
@@ -307,7 +307,6 @@ def test_what_is_not_there_any_more_is_left_to_who_asks(
     found, packed = read_all(reader_of(partition, source_of(process)))
     assert [each[0] for each in found] == list(range(2000, 4000))
     assert packed in (0, 2000)
-    partition.close()
 
 
 def test_what_another_node_owns_is_not_read_here(tmp_path: Path, process: PacketProcess) -> None:
@@ -329,7 +328,6 @@ def test_what_another_node_owns_is_not_read_here(tmp_path: Path, process: Packet
     assert source_of(process).page(Moved([partition]), 0, wanted_of(partition)) is None
     page = source_of(process).page(LogsHere([partition]), 0, wanted_of(partition))
     assert isinstance(page, PacketPage)
-    partition.close()
 
 
 def test_what_it_says_of_an_order_that_it_cannot_carry_out(
@@ -343,17 +341,6 @@ def test_what_it_says_of_an_order_that_it_cannot_carry_out(
     assert process.is_ready  # and can be asked again
     order = source_of(process).order(0, wanted_of(partition), located)
     assert isinstance(process.ask(order), tuple)
-    partition.close()
-
-
-def test_options_of_partitions_do_not_matter(tmp_path: Path, process: PacketProcess) -> None:
-    """What is compressed is read as well."""
-    partition = Partition(tmp_path, "s", 0, options(compression="zstd"))
-    rows = rows_from(0, 3000)
-    put(partition, rows)
-    begin(process)
-    assert read_all(reader_of(partition, source_of(process))) == (wanted_rows(rows, 0, b""), 3000)
-    partition.close()
 
 
 @asynccontextmanager
@@ -437,7 +424,6 @@ def test_a_memory_without_a_free_slot(tmp_path: Path, process: PacketProcess) ->
     process.close()
     assert isinstance(last, PacketPage)
     assert content(last.rows) == wanted_rows(rows, 0, b"")[: last.rows.num_rows]
-    partition.close()
 
 
 def test_what_is_kept_for_the_next_page_is_of_the_same_file(tmp_path: Path) -> None:
@@ -466,7 +452,6 @@ def test_what_is_kept_for_the_next_page_is_of_the_same_file(tmp_path: Path) -> N
     assert (kind, behind > following) == (PACKETS, True)
     for key in list(maker.kept):
         maker.drop(key)
-    partition.close()
 
 
 async def test_it_is_for_the_sake_of_others(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.vmq.streams.support import make, options, put, row
+from tests.vmq.streams.support import OPENED, make, options, put, row
 from vmq.mqtt.topics import matches
 from vmq.streams.log.errors import AwayError
 from vmq.streams.log.partition import Partition
@@ -72,6 +72,7 @@ def partitions_of(folder: Path, times: Sequence[Sequence[int]]) -> list[Partitio
     made = []
     for number, each in enumerate(times):
         partition = Partition(folder / str(number), "s", number, options(), time.time)
+        OPENED.append(partition)
         made.append(partition)
         rows = [row(at, f"t/{number}/{at % 3}", time=BASE + when) for at, when in enumerate(each)]
         for first in range(0, len(rows), 3):
@@ -131,8 +132,6 @@ def test_from_a_time_the_end_and_known_places(tmp_path: Path) -> None:
     assert [each[2] for each in read_all(reader) if each[1] == 0] == [3]
     put(made[0], [row(9, time=BASE + 99)])
     assert [each[:3] for each in read_all(reader)] == [(BASE + 99, 0, 4)]
-    for each in made:
-        each.close()
 
 
 def test_what_retention_has_deleted_is_counted_and_told(
@@ -150,7 +149,6 @@ def test_what_retention_has_deleted_is_counted_and_told(
     assert [each[2] for each in read_all(reader)] == [5]
     assert reader.lost == 3
     assert "goes on at offset=5 instead of 2: retention has deleted" in caplog.text
-    partition.close()
 
 
 def test_a_stream_that_was_made_anew_is_read_from_its_beginning(
@@ -162,7 +160,6 @@ def test_a_stream_that_was_made_anew_is_read_from_its_beginning(
     reader.begin("latest", {0: 70})
     assert [each[2] for each in read_all(reader)] == [0]
     assert "the stream is another than it was" in caplog.text
-    partition.close()
 
 
 def test_one_that_does_not_answer_holds_the_others_back_for_a_while(
@@ -187,8 +184,6 @@ def test_one_that_does_not_answer_holds_the_others_back_for_a_while(
     logs.silent = set()
     assert [each[1:3] for each in read_all(reader)] == [(1, 0), (1, 1)]
     assert reader.away() == set()
-    for each in made:
-        each.close()
 
 
 def test_one_that_did_not_answer_when_it_began_begins_at_that_time(tmp_path: Path) -> None:
@@ -202,8 +197,6 @@ def test_one_that_did_not_answer_when_it_began_begins_at_that_time(tmp_path: Pat
     reader.read()
     logs.silent = set()
     assert [each[1:3] for each in read_all(reader)] == [(1, 1)]
-    for each in made:
-        each.close()
 
 
 def test_a_stream_that_grows(tmp_path: Path) -> None:
@@ -214,8 +207,6 @@ def test_a_stream_that_grows(tmp_path: Path) -> None:
     assert read_all(reader) == []
     grown.append(made[1])
     assert [each[1:3] for each in read_all(reader)] == [(1, 0)]
-    for each in made:
-        each.close()
 
 
 def test_what_is_wanted_of_them(tmp_path: Path) -> None:
@@ -229,7 +220,6 @@ def test_what_is_wanted_of_them(tmp_path: Path) -> None:
     reader.begin("earliest")
     assert [each[2] for each in read_all(reader)] == [1, 3, 5, 7, 9]
     assert reader.ends() == {0: 10}
-    made[0].close()
 
 
 def test_rows_behind_the_last_one_that_is_wanted_count_as_read(tmp_path: Path) -> None:
@@ -238,7 +228,6 @@ def test_rows_behind_the_last_one_that_is_wanted_count_as_read(tmp_path: Path) -
     reader.begin("earliest")
     slabs, _ = reader.read()
     assert [(each.rows.num_rows, each.next) for each in slabs] == [(0, 10)]
-    made[0].close()
 
 
 def test_pages_are_copies_that_are_not_too_large(tmp_path: Path) -> None:
@@ -257,7 +246,6 @@ def test_pages_are_copies_that_are_not_too_large(tmp_path: Path) -> None:
     assert sum(each.get_total_buffer_size() for each in held) < 2 * reading.AHEAD
     rest = read_all(reader)
     assert [each[2] for each in rest] == list(range(slabs[-1].next, 300))
-    partition.close()
 
 
 @pytest.mark.parametrize(

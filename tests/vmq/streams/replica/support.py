@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from tests.vmq.streams.support import batch_of, options, row
+from tests.vmq.streams.support import OPENED, batch_of, options, row
 from vmq.streams.log.cursor import LogReader
 from vmq.streams.replica.log import ReplicaLog
 from vmq.streams.replica.partition import ReplicaPartition
@@ -18,7 +18,8 @@ MEMBERS = Members(("a", "b", "c"))
 
 def partition_in(folder: Path, **given: Any) -> ReplicaPartition:
     given = {"durability": "os", "retention_age": "never", **given}
-    return ReplicaPartition(folder, "s", 0, options(**given))
+    OPENED.append(made := ReplicaPartition(folder, "s", 0, options(**given)))
+    return made
 
 
 def failing_syncs(folder: Path, error: Exception) -> Any:

@@ -91,8 +91,6 @@ def test_two_copies_with_other_batches_damaged_mend_each_other(tmp_path: Path, h
     mend(leader.log, source)
     mend(source, leader.log)
     assert seen(one) == seen(other) == wanted
-    one.shut()
-    other.shut()
 
 
 def test_what_is_given_up_is_skipped_and_new_copies_are_made(tmp_path: Path) -> None:
@@ -142,7 +140,6 @@ def test_the_state_that_begins_a_segment_is_given_up_and_known(tmp_path: Path) -
     other = present(new.log)
     assert LogState.of(other.replay(sealed.end)).members.voters == ("a", "b", "c")
     new.shut()
-    one.shut()
 
 
 def test_retention_takes_a_hole_with_what_lies_behind_it(tmp_path: Path) -> None:
@@ -154,7 +151,6 @@ def test_retention_takes_a_hole_with_what_lies_behind_it(tmp_path: Path) -> None
     assert one.retained_from() == 0
     clock.now += 7200
     assert one.retained_from() == one.sealed[-1].end
-    one.shut()
 
 
 def test_retention_takes_nothing_because_it_is_damaged(tmp_path: Path) -> None:
@@ -166,7 +162,6 @@ def test_retention_takes_nothing_because_it_is_damaged(tmp_path: Path) -> None:
     one.clock = Clock()
     assert one.open().damage
     assert one.retained_from() == 0
-    one.shut()
 
 
 def test_a_file_whose_batches_are_whole_loses_nothing(tmp_path: Path) -> None:
@@ -183,7 +178,6 @@ def test_a_file_whose_batches_are_whole_loses_nothing(tmp_path: Path) -> None:
     give_up(leader.log)
     assert not leader.log.damage
     assert seen(one) == wanted
-    one.shut()
 
 
 @pytest.mark.parametrize("seed", range(30))

@@ -194,8 +194,6 @@ def test_damage_below_the_commit_index_is_a_range_that_is_mended(tmp_path: Path)
     assert seen(one) == wanted
     assert not one.flaws
     assert log.read(damaged.base, 100)
-    one.shut()
-    other.shut()
 
 
 @pytest.mark.parametrize("at", [0, -1])
@@ -228,8 +226,6 @@ def test_damage_that_is_found_while_another_is_mended_leaves_both_whole(
     one.shut(clean=False)
     assert not one.open().forgot
     assert seen(one) == wanted
-    one.shut()
-    other.shut()
 
 
 def test_what_was_cut_for_its_damage_is_not_cut_again(tmp_path: Path) -> None:
@@ -244,7 +240,6 @@ def test_what_was_cut_for_its_damage_is_not_cut_again(tmp_path: Path) -> None:
     leader.rows(10)
     log.commit(log.end)
     assert log.find_damage() is None
-    partition.shut()
 
 
 def test_segments_that_are_damaged_at_the_very_end_are_lost_and_the_log_opens(
@@ -262,7 +257,6 @@ def test_segments_that_are_damaged_at_the_very_end_are_lost_and_the_log_opens(
     assert (log.end, log.damage) == (ends[1], [])
     leader.log = log
     leader.segment()
-    partition.shut()
 
 
 def test_damage_at_the_end_is_cut_and_was_forgotten(tmp_path: Path) -> None:
@@ -275,7 +269,6 @@ def test_damage_at_the_end_is_cut_and_was_forgotten(tmp_path: Path) -> None:
     assert log.forgot
     assert log.end < end
     assert log.committed <= log.end
-    partition.shut()
 
 
 def test_a_torn_tail_is_cut_and_nothing_was_forgotten(tmp_path: Path) -> None:
@@ -287,7 +280,6 @@ def test_a_torn_tail_is_cut_and_nothing_was_forgotten(tmp_path: Path) -> None:
         file.write(b"\xff\xff\xff\xff\0\1")
     log = partition.open()
     assert (log.forgot, log.end) == (False, end)
-    partition.shut()
 
 
 def test_a_log_without_rows_is_not_old_when_it_is_opened_again(tmp_path: Path) -> None:
@@ -300,7 +292,6 @@ def test_a_log_without_rows_is_not_old_when_it_is_opened_again(tmp_path: Path) -
     leader.log.commit(leader.log.end)
     partition.shut(clean=False)
     assert not partition.open().is_full
-    partition.shut()
 
 
 def check_known_until_ballots_say_it(partition: ReplicaPartition) -> None:
@@ -342,7 +333,6 @@ def test_who_lost_the_note_of_its_boot_may_have_forgotten(tmp_path: Path) -> Non
     partition.shut(clean=False)
     os.truncate(partition.folder / CHECKPOINT, 0)
     assert partition.open().forgot
-    partition.shut()
 
 
 def test_no_power_failure_brings_back_the_mark_of_an_orderly_end(
@@ -357,7 +347,6 @@ def test_no_power_failure_brings_back_the_mark_of_an_orderly_end(
         partition.shut(clean=clean)
         partition.open()
         assert synced == [False], "once a start, and only where it ended in order"
-    partition.shut()
 
 
 def test_what_a_log_begins_with_is_on_the_disk_whatever_was_promised(tmp_path: Path) -> None:
@@ -368,7 +357,6 @@ def test_what_a_log_begins_with_is_on_the_disk_whatever_was_promised(tmp_path: P
     assert segment.start < segment.synced == segment.index.size
     leader.rows(10)
     assert segment.synced < segment.index.size, "nothing else is waited for"
-    partition.shut()
 
 
 def test_another_boot_of_the_machine_may_have_forgotten(
@@ -386,7 +374,7 @@ def test_another_boot_of_the_machine_may_have_forgotten(
 
 
 def test_a_segment_whose_rows_are_taken_back_is_a_file_of_its_own(tmp_path: Path) -> None:
-    partition, leader = filled(tmp_path, segments=1)
+    _, leader = filled(tmp_path, segments=1)
     leader.rows(10)
     [path] = tmp_path.glob("*.arrows")
     with path.open("rb") as opened:
@@ -397,7 +385,6 @@ def test_a_segment_whose_rows_are_taken_back_is_a_file_of_its_own(tmp_path: Path
         opened.seek(0)
         assert opened.read() == before, "who has it open keeps what he sees"
     assert path.read_bytes() != before
-    partition.shut()
 
 
 def test_rows_are_refused_by_a_disk_that_is_short_and_what_the_group_itself_writes_is_not(
@@ -419,7 +406,6 @@ def test_rows_are_refused_by_a_disk_that_is_short_and_what_the_group_itself_writ
     room.is_short = False
     leader.rows(3)
     assert log.end == end + 4
-    partition.close()
 
 
 @pytest.mark.parametrize("durability", ["fsync", "os"])
@@ -442,7 +428,6 @@ def test_what_a_failed_sync_was_to_take_is_written_again_before_it_counts(
     if durability == "os":
         partition.shut()  # that says that all is on the disk
     assert disk.is_whole
-    partition.shut()
 
 
 def test_an_orderly_end_says_nothing_of_what_an_earlier_life_left_to_the_system(
@@ -467,7 +452,7 @@ def test_an_orderly_end_says_nothing_of_what_an_earlier_life_left_to_the_system(
 def test_a_fetched_file_that_could_not_be_synced_is_fetched_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    partition, leader = filled(tmp_path / "a")
+    _, leader = filled(tmp_path / "a")
     other = partition_in(tmp_path / "b")
     target = other.open()
     [file, *_] = leader.log.files(0)
@@ -481,8 +466,6 @@ def test_a_fetched_file_that_could_not_be_synced_is_fetched_anew(
             fetch(leader.log, target, file)
     assert target.write_aside(file, 0, b"") == 0
     assert fetch(leader.log, target, file)
-    other.shut()
-    partition.shut()
 
 
 @pytest.mark.parametrize(("mark", "stays"), [("", True), ("id/0", True), ("other/0", False)])

@@ -41,4 +41,3 @@ def test_a_hole_has_no_rows(
         found = answer('select payload from s order by "offset"', [source])
         assert found.column(0).to_pylist() == [b"payload-%d" % number for _, number in left]
         ColumnWriter(lambda: [partition], least=0).tidy()
-    partition.shut()

@@ -142,7 +142,6 @@ def test_who_tidies_compacts_and_makes_room(tmp_path: Path) -> None:
     inodes = [each.inode for each in partition.sealed]
     Janitor(lambda: [partition]).tidy()
     assert [each.inode for each in partition.sealed] == inodes, "nothing came, nothing is done"
-    partition.close()
 
 
 def test_a_segment_of_which_no_row_is_left_is_as_old_as_its_rows_were(tmp_path: Path) -> None:
@@ -156,7 +155,6 @@ def test_a_segment_of_which_no_row_is_left_is_as_old_as_its_rows_were(tmp_path: 
     assert partition.earliest == 0
     assert [each.rows for each in partition.sealed] == [0, 0, 1]
     assert offset_at(partition, row(7)["timestamp"]) == 149, "a time of rows that are gone"
-    partition.close()
 
 
 def test_a_note_of_another_log_or_none_at_all_begins_anew(tmp_path: Path) -> None:
@@ -167,4 +165,3 @@ def test_a_note_of_another_log_or_none_at_all_begins_anew(tmp_path: Path) -> Non
         assert read_note(tmp_path).end == 0
     compact(partition)
     assert read_note(tmp_path).end == partition.end
-    partition.close()

@@ -29,7 +29,6 @@ def test_a_round_deletes_merges_and_syncs(tmp_path: Path) -> None:
     assert [(each.base, each.merged) for each in partition.sealed] == [(1, True)]
     assert read_all(partition) == rows_from(1, 5)
     assert partition.active.synced == partition.visible
-    partition.close()
 
 
 def test_trouble_with_one_partition_is_not_that_of_another(
@@ -139,4 +138,3 @@ def test_on_a_disk_that_is_short_retention_goes_on_and_copies_wait(tmp_path: Pat
     janitor.tidy()
     assert [(each.base, each.merged) for each in partition.sealed] == [(1, True)]
     assert not janitor.failures.reasons
-    partition.close()
