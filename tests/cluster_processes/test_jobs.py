@@ -46,13 +46,6 @@ def three(nodes: JobCluster) -> JobCluster:
     return nodes
 
 
-def test_a_job_whose_worker_is_gone_with_its_node_is_given_again(three: JobCluster) -> None:
-    job_id = three["a"].add("q", "x", "REPLICATE", 2, "RETRY", 2)
-    assert three["a"].get("q")[0] == job_id
-    three.kill("a")
-    assert three["c"].get("q")[0] == job_id
-
-
 def test_retry_0_is_never_given_again(three: JobCluster) -> None:
     job_id = three["a"].add("q", "x", "RETRY", 0)
     assert three["b"].get("q")[0] == job_id, "it moves, and is never copied"
@@ -84,15 +77,6 @@ def test_adding_expires_while_copies_are_under_way(three: JobCluster) -> None:
         three.cluster[name].signal(signal.SIGCONT)
     three.meet()
     assert three["a"].add("q", "x", "REPLICATE", 3)
-
-
-def test_another_node_gets_the_copy_where_one_does_not_answer() -> None:
-    with job_cluster("a", "b", "c", "d") as jobs:
-        jobs.cluster["d"].signal(signal.SIGSTOP)
-        ids = [jobs["a"].add("q", "x", "REPLICATE", 3) for _ in range(5)]
-        for job_id in ids:
-            assert {each for each in "abc" if jobs[each].state(job_id)} == {"a", "b", "c"}
-        jobs.cluster["d"].signal(signal.SIGCONT)
 
 
 def test_both_sides_of_a_split_work_and_a_heal_leaves_each_job_once(three: JobCluster) -> None:

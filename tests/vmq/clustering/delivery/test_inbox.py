@@ -277,25 +277,6 @@ async def test_a_handler_that_fails_is_logged_and_holds_up_nobody(
         assert "cannot handle a RemotePublish of a" in caplog.text
 
 
-async def test_a_store_that_cannot_write_is_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("vmq.persistence.group_commit.RETRY_AFTER", 0.05)
-    async with sides(tmp_path) as (a, b):
-        failures = iter([True] * 3)
-
-        def write(store: Store) -> None:
-            if next(failures, False):
-                raise OSError("no space left")
-            store.write()
-
-        monkeypatch.setattr(b.running.parts.committer, "write", write)
-        a.send(b"1")
-        await until(lambda: a.done == [True])
-        assert b.got == [b"1"]
-        assert next(failures, None) is None
-
-
 async def test_a_node_whose_store_cannot_write_takes_nothing_until_it_can(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

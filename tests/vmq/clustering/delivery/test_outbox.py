@@ -170,20 +170,6 @@ def test_a_pass_is_one_record_and_one_payload(a: Sender) -> None:
     assert a.outbox.size == len(a.sent[0].payload)
 
 
-@pytest.mark.usefixtures("small")
-def test_a_large_spool_is_not_read_at_the_start(a: Sender) -> None:
-    for number in range(100):
-        a.add(b"%d" % number + b"x" * 90)
-    a.commit()
-    size = a.outbox.size
-    a.die()
-    assert a.outbox.messages == 100
-    assert a.outbox.size == size
-    assert len(a.sent) <= 1000 // 100 + 1
-    a.drain()
-    assert a.got == a.added
-
-
 def test_what_has_no_room_is_refused_whole(a: Sender) -> None:
     assert a.add(b"x" * 100, room=50) > 100  # one alone always fits
     size = a.outbox.size

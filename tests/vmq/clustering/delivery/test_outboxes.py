@@ -101,13 +101,6 @@ async def test_a_sender_that_starts_again_sends_nothing_that_is_handled_twice(
         assert b.got == payloads(1, 4)
 
 
-async def test_one_message_alone_may_be_longer_than_the_buffer(tmp_path: Path) -> None:
-    async with sides(tmp_path, buffer_bytes=65_536) as (a, b):
-        assert a.send(b"x" * 100_000)
-        await until(lambda: a.done == [True])
-        assert b.got == [b"x" * 100_000]
-
-
 async def test_without_a_start_there_are_no_lanes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

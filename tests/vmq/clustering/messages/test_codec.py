@@ -53,10 +53,6 @@ def test_who_does_not_say_that_nobody_waits_is_answered_at_once() -> None:
     assert codec.decode_parcel(parcel_of((1, 2, 3), PUBLISH))[0].hurries
 
 
-def test_a_message_goes_there_and_back() -> None:
-    assert codec.decode(codec.encode(PUBLISH)) == PUBLISH
-
-
 def test_what_is_no_parcel_counts_nothing() -> None:
     assert codec.count_of(b"") == codec.count_of(bytes(codec.HEAD - 1)) == 0
 

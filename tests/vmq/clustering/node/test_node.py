@@ -163,12 +163,6 @@ async def test_a_key_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
         await Broker(keyed).start()
 
 
-async def test_an_address_in_use_is_refused(tmp_path: Path) -> None:
-    async with Broker(config(tmp_path, "a")) as a:
-        with pytest.raises(StartError, match="cluster: cannot listen at tcp://"):
-            await Broker(config(tmp_path, "b", listen=address(a))).start()
-
-
 async def test_a_broker_that_was_no_node_for_a_while_loses_nothing(tmp_path: Path) -> None:
     """What was retained meanwhile is the cluster's once it is a node again, and nothing before."""
     async with Broker(config(tmp_path, "b")) as b:

@@ -147,22 +147,6 @@ def test_who_leads_is_found_however_many_batches_are_under_way(
     assert road.asked < 100, "nobody is asked again and again"
 
 
-def test_what_is_lost_with_a_majority_is_followed_by_the_rest(road: Road) -> None:
-    producer = Producer("g", "quorum", road, lambda _count: None)
-    for number in range(5):
-        put(producer, b"%d" % number)
-        road.run(road.time + 0.1)
-    assert producer.safe.reached == 5
-    road.known = Producers()
-    road.rows = []
-    for number in range(5, 10):
-        put(producer, b"%d" % number)
-        road.run(road.time + 0.1)
-    road.run(road.time + 10)
-    assert producer.safe.reached == 10
-    assert road.rows == [b"%d" % number for number in range(5, 10)]
-
-
 def test_what_waits_goes_to_the_group_that_a_partition_has_now(road: Road) -> None:
     road.leader = "nobody"
     producer = Producer("g", "quorum", road, lambda _count: None)
@@ -355,6 +339,7 @@ def test_rows_that_come_whole_are_cut_into_batches_that_travel(
     monkeypatch.setattr(road, "hand_in", seen)
     road.run(20)
     assert road.rows == rows.payloads
+    assert producer.safe.reached == len(rows.payloads)
     assert all(count <= MAX_ROWS and size <= 2 * BATCH_BYTES for count, size in sizes)
 
 
@@ -387,16 +372,6 @@ def test_the_bytes_that_wait_on_a_node_are_bounded_and_one_that_is_led_has_room(
     for each in producers:
         each.give_up()
     assert backlog.size == 0
-
-
-@pytest.mark.parametrize("count", [1, 3])
-def test_rows_that_come_whole_are_safe_with_one_number(count: int, road: Road) -> None:
-    producer = Producer("g", "quorum", road, lambda _count: None)
-    rows = Gathering()
-    rows.add_run(b"t", [b"%d" % n for n in range(count)], 0, "c", 0)
-    assert producer.add(rows, 10) == count
-    road.run(5)
-    assert producer.safe.reached == count
 
 
 @pytest.mark.parametrize(("acks", "alone"), [("quorum", 1), ("leader", 1), ("none", 0)])

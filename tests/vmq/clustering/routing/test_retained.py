@@ -133,14 +133,6 @@ def test_each_topic_is_written_once_a_pass(three: Three) -> None:
     assert len(three.a.node.written) == 1
 
 
-def test_what_this_node_is_about_to_write_is_the_last_word(three: Three) -> None:
-    retain(three.a, "t", b"own")
-    three.a.node.hear((RETAINED, encode_key("", "t"), b"\x00other"))
-    assert kept(three.a) == {"t": (b"own", 0)}
-    three.settle()
-    assert [kept(each) for each in three.all] == [{"t": (b"own", 0)}] * 3
-
-
 def test_mountpoints_are_trees_of_their_own(three: Three) -> None:
     three.a.find_registry("m").retain("t", Message(b"t", b"x", 0, True))
     three.settle()

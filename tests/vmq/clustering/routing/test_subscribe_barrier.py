@@ -362,7 +362,9 @@ class Raw:
         await self.writer.wait_closed()
 
 
-async def test_with_the_suback_every_node_routes(tmp_path: Path) -> None:
+async def test_with_the_suback_every_node_routes_and_so_it_does_for_the_program_itself(
+    tmp_path: Path,
+) -> None:
     async with Broker(waiting(config(tmp_path, "a"))) as a:
         b, c = (Broker(config(tmp_path, name, [address(a)])) for name in "bc")
         async with b, c:
@@ -375,18 +377,11 @@ async def test_with_the_suback_every_node_routes(tmp_path: Path) -> None:
                 for each in (b, c):
                     assert each.registry().route(b"t/%d" % number).nodes, number
             await client.stop()
-
-
-async def test_a_subscription_of_the_program_itself_waits_as_well(tmp_path: Path) -> None:
-    async with Broker(waiting(config(tmp_path, "a"))) as a:
-        b, c = (Broker(config(tmp_path, name, [address(a)])) for name in "bc")
-        async with b, c:
-            await together(a, b, c)
             for number in range(20):
-                async with a.subscribe(f"t/{number}") as messages:
+                async with a.subscribe(f"p/{number}") as messages:
                     for each in (b, c):
-                        assert each.registry().route(b"t/%d" % number).nodes, number
-                        await each.publish(f"t/{number}", b"from there")
+                        assert each.registry().route(b"p/%d" % number).nodes, number
+                        await each.publish(f"p/{number}", b"from there")
                         assert (await anext(messages)).payload == b"from there"
 
 

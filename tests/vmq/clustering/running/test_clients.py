@@ -9,8 +9,8 @@ import pytest
 
 from tests.support.until import PATIENCE, until
 from tests.vmq.clustering.device import Device
-from tests.vmq.clustering.house import House, nothing
-from tests.vmq.clustering.node.test_wills import Willing, kept, published
+from tests.vmq.clustering.house import House
+from tests.vmq.clustering.node.test_wills import Willing, kept
 from tests.vmq.clustering.nodes import clustering
 from tests.vmq.clustering.running.slotted import (
     are_owned,
@@ -131,24 +131,6 @@ async def test_a_node_that_leaves_leaves_nothing_behind(tmp_path: Path) -> None:
             await stays.until(lambda: stays.log == ["1", "2"])
 
 
-@pytest.mark.parametrize("clean", [True, False])
-async def test_when_a_node_dies_the_wills_of_its_clients_are_published_soon(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clean: bool
-) -> None:
-    async with (
-        slotted(tmp_path) as nodes,
-        Device("w") as watcher,
-        Willing("s", clean=clean) as client,
-    ):
-        await watcher.connect(nodes["a"], ("wills", 1))
-        await client.connect(nodes["b"])
-        await until(lambda: kept(nodes["a"]) == ["s"])
-        monkeypatch.setattr(service(nodes["b"]), "hand_over", nothing)
-        await nodes.kill("b", monkeypatch)
-        await watcher.until(lambda: watcher.log == ["s"])
-        assert published(nodes["a"]) == 1
-
-
 def has_kept(node: Broker, client_id: str) -> bool:
     return kept(node) == [client_id]
 
@@ -169,17 +151,6 @@ async def test_the_will_of_a_client_is_with_the_owner_of_its_slot_or_a_follower_
                 front.here.reach.peers[service(nodes[keeper]).store].host = "b"  # as of a worker
                 assert keeper not in front.keepers_of(client_id)
                 front.here.reach.peers[service(nodes[keeper]).store].host = keeper
-
-
-async def test_sessions_survive_the_restart_of_all(tmp_path: Path) -> None:
-    async with slotted(tmp_path, "a") as nodes, Device("s") as subscriber:
-        await subscriber.connect(nodes["a"], ("t", 1))
-        await subscriber.disconnect()
-        await nodes["a"].publish("t", b"1", 1)
-        await until(lambda: not service(nodes["a"]).machines.origin.waiting())
-    async with slotted(tmp_path, "a") as nodes, subscriber:
-        assert await subscriber.connect(nodes["a"])
-        await subscriber.until(lambda: subscriber.log == ["1"])
 
 
 async def test_a_message_that_cannot_be_taken_costs_none_behind_it(

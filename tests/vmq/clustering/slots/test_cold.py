@@ -186,20 +186,6 @@ def test_of_who_is_there_what_comes_first_is_in_memory(slot: Slot) -> None:
     slot.check()  # what comes now is behind what is on the disk
 
 
-def test_a_record_goes_when_nobody_lacks_any_of_it(slot: Slot) -> None:
-    for _ in range(5):
-        slot.take("ab")
-    slot.publish()
-    slot.restart()
-    for client in "ab":
-        assert slot.stored()
-        for _ in range(5):
-            slot.state.load(client, 1)
-            slot.finish(client, 0)
-        slot.publish()
-    assert slot.stored() == []
-
-
 def test_queues_that_a_start_finds_are_measured_when_somebody_asks(slot: Slot) -> None:
     slot.take("ab", size=100)
     slot.take("b", size=10)
@@ -207,21 +193,6 @@ def test_queues_that_a_start_finds_are_measured_when_somebody_asks(slot: Slot) -
     assert slot.state.sizes == {"a": 0, "b": 0}
     slot.take("b", size=1)
     assert slot.state.size_of("a") == 101
-    slot.check()
-
-
-def test_what_has_come_into_its_place_later_is_in_memory_after_a_start(slot: Slot) -> None:
-    slot.take("a")
-    slot.publish()
-    slot.take("b")
-    slot.publish()
-    slot.late("b")  # the first one, which has an earlier place and a later record
-    slot.restart()
-    slot.take("b")
-    slot.publish()
-    assert len(slot.state.queues["b"]) == 2
-    slot.check()
-    slot.state.load_all()
     slot.check()
 
 

@@ -213,23 +213,6 @@ async def test_what_two_nodes_had_before_they_joined_is_in_both_copies(tmp_path:
         await until(lambda: rows(a) == rows(b) == FILLED)
 
 
-async def test_messages_wait_for_an_owner_that_is_down(tmp_path: Path) -> None:
-    async with nodes(tmp_path, "a", "b", s=options(filters=["x/#"])) as (a, b):
-        [owner] = owners(a, "s")
-        gone, here = (a, b) if owner == "a" else (b, a)
-        place = address(gone)
-        await fill(here, TOPICS[:1], 1, "one")
-        await until(lambda: kept([gone], "s") == 1)
-        await gone.stop()
-        await fill(here, TOPICS[1:], 1, "one")
-        async with Broker(
-            with_streams(tmp_path, owner, listen=place, s=options(filters=["x/#"]))
-        ) as again:
-            await until(lambda: kept([again], "s") == len(TOPICS))
-            assert await payloads_of(again, "s") == [f"one {each}".encode() for each in TOPICS]
-        assert kept([here], "s") == 0
-
-
 async def test_what_waits_for_an_owner_that_is_removed_goes_to_the_next_one(tmp_path: Path) -> None:
     given = options(filters=["x/#"], partitions=6, key="topic")
     async with nodes(tmp_path, "a", "b", "c", flight=True, s=given) as (a, b, c):
@@ -254,25 +237,6 @@ async def test_what_waits_for_an_owner_that_is_removed_goes_to_the_next_one(tmp_
         earliest = await asyncio.to_thread(offsets, flight_of(b), "earliest", stream="s")
         for number, end in lost.items():
             assert latest[str(number)] >= earliest[str(number)] > end
-
-
-async def test_what_is_left_of_a_cluster_begins_anew_with_what_the_other_had(
-    tmp_path: Path,
-) -> None:
-    given = options(filters=["x/#"])
-    async with nodes(tmp_path, "a", "b", s=given) as (a, b):
-        [owner] = owners(a, "s")
-        gone, here = (a, b) if owner == "a" else (b, a)
-        await fill(here, TOPICS, 1, "one")
-        await until(lambda: kept([gone], "s") == len(TOPICS))
-        await gone.stop()
-        await until(lambda: not clustering(here).node.up)
-        clustering(here).node.remove(owner)
-        await until(lambda: set(owners(here, "s")) == {clustering(here).node.name})
-        await fill(here, TOPICS, 1, "two")
-        partition = stream(here, "s").partitions[0]
-        await until(lambda: partition.end - partition.earliest == len(TOPICS))
-        assert partition.earliest > 1_000_000_000
 
 
 async def test_a_node_that_leaves_passes_on_what_waits_for_one_that_is_down(tmp_path: Path) -> None:

@@ -39,16 +39,6 @@ from vmq.streams.leaving import LeavingStreams
 # --- definitions
 
 
-async def test_a_stream_is_made_and_deleted_everywhere(tmp_path: Path) -> None:
-    async with nodes(tmp_path, "a", "b", given=options(filters=["g/#"])) as (a, b):
-        await create(a, "fresh", filters=["f/#"], partitions=3)
-        await until(lambda: knows(b, "fresh") and len(stream(b, "fresh").partitions) == 3)
-        assert stream(b, "fresh").matches("f/1")
-        streams_of(b).catalog.delete("fresh")
-        await until(lambda: not knows(a, "fresh"))
-        assert knows(a, "given")
-
-
 @pytest.mark.parametrize("is_gone_at_once", [False, True])
 async def test_a_node_that_was_down_learns_of_both(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_gone_at_once: bool

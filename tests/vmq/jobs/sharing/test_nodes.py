@@ -1,4 +1,4 @@
-"""Jobs in a cluster of brokers, beyond what seven processes show (`tests/cluster_processes/test_disque.py`)."""
+"""Jobs in a cluster of brokers, besides what seven processes show (`tests/cluster_processes/test_disque.py`)."""
 
 import asyncio
 from collections.abc import AsyncIterator

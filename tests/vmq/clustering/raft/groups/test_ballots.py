@@ -4,7 +4,7 @@ import errno
 import os
 import struct
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from unittest.mock import patch
 
@@ -42,9 +42,13 @@ def test_a_ballot_of_an_earlier_version_says_nothing_of_members(tmp_path: Path) 
     known = Ballot(3, "b", True, Members(("a", "b"), ("c",)), 7)
     ballots.save({"g": known})
     ballots.close()
-    again = Ballots(path)
-    assert again.known == {"g": known}
-    again.close()
+    assert read(path)[0] == {"g": known}
+
+
+def read(path: Path) -> tuple[dict[str, Ballot], str]:
+    """The ballots as a start finds them, and whose they are."""
+    with closing(Ballots(path)) as found:
+        return found.known, found.identity
 
 
 @pytest.mark.parametrize("cut", range(1, 40, 3))
@@ -56,10 +60,7 @@ def test_a_write_that_was_cut_off_takes_nothing_else_with_it(tmp_path: Path, cut
     first.close()
     raw = path.read_bytes()
     path.write_bytes(raw[: min(size + cut, len(raw) - 1)])
-    again = Ballots(path)
-    assert again.known == {"g": Ballot(3, "b", True), "h": Ballot(2)}
-    assert again.identity == first.identity
-    again.close()
+    assert read(path) == ({"g": Ballot(3, "b", True), "h": Ballot(2)}, first.identity)
 
 
 def test_who_cannot_read_a_vote_comes_back_under_another_name(tmp_path: Path) -> None:
@@ -84,9 +85,7 @@ def test_the_file_does_not_grow_for_ever(tmp_path: Path) -> None:
     ballots.save({"g": Ballot(20_000, name)})
     assert (tmp_path / "ballots").stat().st_size < 4096
     ballots.close()
-    again = Ballots(tmp_path / "ballots")
-    assert again.known == {"g": Ballot(20_000, name)}
-    again.close()
+    assert read(tmp_path / "ballots")[0] == {"g": Ballot(20_000, name)}
 
 
 @contextmanager
@@ -119,10 +118,7 @@ def test_a_vote_of_which_a_full_disk_took_a_part_is_not_given(tmp_path: Path) ->
     assert path.read_bytes() == before
     first.save({"g": Ballot(5, "c")})
     first.close()
-    again = Ballots(path)
-    assert again.known == {"g": Ballot(5, "c"), "h": Ballot(2)}
-    assert again.identity == first.identity
-    again.close()
+    assert read(path) == ({"g": Ballot(5, "c"), "h": Ballot(2)}, first.identity)
 
 
 @pytest.mark.parametrize("room", [0, 5, 40])
@@ -135,10 +131,7 @@ def test_a_start_on_a_full_disk_takes_no_vote_away(tmp_path: Path, room: int) ->
         Ballots(path)
     assert path.read_bytes() == before
     assert [each.name for each in tmp_path.iterdir()] == ["ballots"]
-    again = Ballots(path)
-    assert again.known == {"g": Ballot(3, "b", True), "h": Ballot(2)}
-    assert again.identity == first.identity
-    again.close()
+    assert read(path) == ({"g": Ballot(3, "b", True), "h": Ballot(2)}, first.identity)
 
 
 def test_a_file_whose_new_name_is_not_on_the_disk_is_written_anew(tmp_path: Path) -> None:
@@ -156,6 +149,4 @@ def test_a_file_whose_new_name_is_not_on_the_disk_is_written_anew(tmp_path: Path
     first._size = 100
     first.save({"g": Ballot(5, "d")})
     first.close()
-    again = Ballots(path)
-    assert again.known == {"g": Ballot(5, "d"), "h": Ballot(2)}
-    again.close()
+    assert read(path)[0] == {"g": Ballot(5, "d"), "h": Ballot(2)}
