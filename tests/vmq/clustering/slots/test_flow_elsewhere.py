@@ -104,9 +104,11 @@ class Pair(Subscribed):
         """So many messages of a node come to the other, in one frame."""
         wire = self.wires[store]
         messages = [DECODER.decode(wire.popleft()) for _ in range(min(count, len(wire)))]
+        node = self.nodes[3 - store]
         for each in messages:
             each.check()
-        self.nodes[3 - store].receive_all(store, messages)
+            node.take(store, each)
+        node.finish()
         self.take()
 
     def settle(self) -> None:
