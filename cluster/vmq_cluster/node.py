@@ -14,7 +14,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from vmq_cluster.addresses import check_advertised
@@ -349,15 +348,18 @@ class ClusterNode:
         self._on_nonsense(peer, reason)
 
     def flush(self) -> None:
-        """Stores and sends what was written and sent in this pass, which else happens at its end.
-
-        Raises:
-            StorageError: nothing can be stored for the time (`is_failing`).
-        """
+        """Stores and sends what was written and sent in this pass, which else happens at its end."""
         if self._is_flush_due:
             self._is_flush_due = False
             if self._machine is not None:
                 self._step(self._machine.flush)
+
+    def check_stored(self) -> None:
+        """Whoever relies on what was written calls it behind `flush`.
+
+        Raises:
+            StorageError: it is not stored yet (`is_failing`).
+        """
         if self.failure is not None and self._machine is not None:
             raise self.failure
 
@@ -381,11 +383,7 @@ class ClusterNode:
     def _flush_soon(self) -> None:
         if not self._is_flush_due:
             self._is_flush_due = True
-            asyncio.get_running_loop().call_soon(self._flush_due)
-
-    def _flush_due(self) -> None:
-        with suppress(StorageError):  # it is logged
-            self.flush()
+            asyncio.get_running_loop().call_soon(self.flush)
 
     def _tick(self) -> None:
         if self._machine is not None:

@@ -316,7 +316,7 @@ async def test_a_node_that_cannot_store_falls_silent_and_the_others_go_on(
     with pytest.raises(ClusterError, match="does not run"):
         broken.put("p", b"k", b"v")
     with pytest.raises(StorageError, match="no space left"):
-        broken.flush()
+        broken.check_stored()
     one.put("p", b"k", b"v")
     assert two.get("p", b"k") in (None, b"v")
 

@@ -254,7 +254,8 @@ class Clustering:
         self._retained = retained
         # What the store holds of a session or a topic, the metadata never lack.
         assert self._storage is not None
-        self._flushes = [self._storage.mend, directory.flush, retained.flush, node.flush]
+        flushes = directory.flush, retained.flush, node.flush
+        self._flushes = [self._storage.mend, *flushes, node.check_stored]
         self._committer.before += self._flushes
         self._committer.before_sync.append(self._storage.sync)
         self._takeover = ClientTakeover(core, self._registries, node, outboxes, directory)
