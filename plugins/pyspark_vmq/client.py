@@ -41,7 +41,10 @@ NO_FILES: Final = frozenset({"not_local", "bad_ticket"})
 
 
 class Client:
-    """Talks to one broker as one user. All calls but `read` repeat while the broker is away."""
+    """Talks to one broker as one user, to another node of its cluster when that is away and the options name some.
+
+    All calls but `read` repeat while there is none.
+    """
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
@@ -138,7 +141,7 @@ class Client:
                 if not error.location:
                     # Its node may be coming up, and has not told yet where it serves.
                     raise Unavailable(str(error)) from None
-                owner = client_of(replace(self.connection, server=error.location))
+                owner = client_of(replace(self.connection, server=error.location, others=()))
                 self.owners[key] = owner
             except (Unavailable, Unauthenticated):
                 # It may be another node's by now, or a token has ended there.
@@ -223,7 +226,18 @@ class Client:
                 self.call_options = None
                 patience.wait(error)
             except Unavailable as error:
+                self.turn()
                 patience.wait(error)
+
+    def turn(self) -> None:
+        """Asks another node from now on, if there is one."""
+        was = self.connection
+        if was.others:
+            server, *others = was.others
+            self.connection = replace(was, server=server, others=(*others, was.server))
+            self.client = connect(self.connection)
+            self.call_options = None
+            self.has_files = True
 
 
 class Patience:

@@ -57,6 +57,8 @@ class Connection:
     keyfile: str = ""
     #: Seconds for which a broker that cannot be reached is tried again.
     retry_timeout: float = 60.0
+    #: Other nodes of its cluster, each of which is asked when the one before it does not answer.
+    others: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         # Spark prints objects in plans and logs.
@@ -103,17 +105,18 @@ def connection_of(given: Mapping[str, str]) -> Connection:
     Raises:
         OptionError: no server, a URL of another scheme, files that are not there.
     """
-    server = given.get("server")
     accepted = "grpc://HOST:PORT or grpc+tls://HOST:PORT"
-    if not server:
+    servers = [each.strip() for each in given.get("server", "").split(",") if each.strip()]
+    if not servers:
         raise OptionError("server", f"is missing; expected {accepted}")
-    url = urlsplit(server)
-    try:
-        port = url.port
-    except ValueError:
-        port = None
-    if url.scheme not in {"grpc", "grpc+tcp", "grpc+tls"} or not url.hostname or not port:
-        raise OptionError("server", f"{server!r} is not accepted; expected {accepted}")
+    for server in servers:
+        url = urlsplit(server)
+        try:
+            port = url.port
+        except ValueError:
+            port = None
+        if url.scheme not in {"grpc", "grpc+tcp", "grpc+tls"} or not url.hostname or not port:
+            raise OptionError("server", f"{server!r} is not accepted; expected {accepted}")
     for option in ("cafile", "certfile", "keyfile"):
         path = given.get(option)
         if path and not Path(path).is_file():
@@ -121,13 +124,14 @@ def connection_of(given: Mapping[str, str]) -> Connection:
     if bool(given.get("certfile")) != bool(given.get("keyfile")):
         raise OptionError("certfile", "and 'keyfile' go together: give both or neither")
     return Connection(
-        server,
+        servers[0],
         given.get("username", ""),
         given.get("password", ""),
         given.get("cafile", ""),
         given.get("certfile", ""),
         given.get("keyfile", ""),
         float(_number(given, "retryTimeout", 60, least=0)),
+        tuple(servers[1:]),
     )
 
 
@@ -179,15 +183,17 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
         OptionError: names the option, its value and what is accepted.
     """
     _check_names(given, (*CONNECTION, *SINK))
+    connection = connection_of(given)
+    if connection.others:
+        problem = "names several nodes; a sink takes one, which remembers what it has published"
+        raise OptionError("server", problem)
     topic = given.get("topic", "")
     if topic and ("+" in topic or "#" in topic):
         raise OptionError("topic", f"{topic!r} has wildcards; a message goes to one topic")
     qos = given.get("qos", "1").strip()
     if qos not in {"0", "1", "2"}:
         raise OptionError("qos", f"{qos!r} is not accepted; expected 0, 1 or 2")
-    return SinkOptions(
-        connection_of(given), topic, int(qos), _truth(given, "retain", default=False)
-    )
+    return SinkOptions(connection, topic, int(qos), _truth(given, "retain", default=False))
 
 
 def _conditions(given: Mapping[str, str]) -> str:

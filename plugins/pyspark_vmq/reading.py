@@ -13,6 +13,7 @@ from pyspark_vmq.errors import DataLossError, RecreatedError, Unauthenticated, U
 from pyspark_vmq.local import Files
 from pyspark_vmq.options import SourceOptions
 from pyspark_vmq.planning import Range
+from pyspark_vmq.positions import CATCH_UP
 from pyspark_vmq.process import prepare
 from pyspark_vmq.unpacking import BULK, Unpacker, arrow_schema
 
@@ -81,6 +82,7 @@ def read_range(
     unpacker = Unpacker(wanted, schema)
     patience: Patience | None = None
     tried = start
+    waited: int | None = None
     files = Files(client, ticket, Unpacker(wanted, schema, options.topic))
     while start < wanted.end:
         try:
@@ -98,6 +100,10 @@ def read_range(
                     yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
                 start = told["next"]
         except DataLossError as error:
+            if waited != start and not isinstance(error, RecreatedError):
+                waited = start
+                if has_caught_up(client, wanted, start):
+                    continue
             if options.fail_on_data_loss:
                 raise type(error)(str(error) + DataLossError.ADVICE) from None
             if isinstance(error, RecreatedError):
@@ -123,3 +129,11 @@ def read_range(
             client.latest(wanted.stream)
         else:
             return
+
+
+def has_caught_up(client: Client, wanted: Range, start: int) -> bool:
+    """Whether what was not there is there by now: a copy may be behind the one that told the end of the range."""
+    if client.earliest(wanted.stream).get(wanted.partition, wanted.end) > start:
+        return False
+    ends = client.wait(wanted.stream, {wanted.partition: wanted.end - 1}, CATCH_UP)
+    return ends.get(wanted.partition, 0) >= wanted.end

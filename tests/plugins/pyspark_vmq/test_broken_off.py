@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import repeat
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
@@ -33,6 +34,8 @@ class Breaking(flight.FlightServerBase):  # type: ignore[misc]
     def __init__(self, errors: list[Exception]) -> None:
         super().__init__("grpc://127.0.0.1:0")
         self.errors = errors
+        #: What actions answer.
+        self.offsets: Iterator[bytes] = repeat(b'{"0": 1}')
 
     def fail(self) -> None:
         if self.errors:
@@ -40,7 +43,7 @@ class Breaking(flight.FlightServerBase):  # type: ignore[misc]
 
     def do_action(self, _context: Any, _action: Any) -> list[bytes]:
         self.fail()
-        return [b'{"0": 1}']
+        return [next(self.offsets)]
 
     def do_get(self, _context: Any, _ticket: Any) -> flight.GeneratorStream:
         self.fail()
@@ -80,6 +83,26 @@ def test_a_read_that_breaks_off_is_made_again(error: Exception) -> None:
         (rows,) = read_range(client, Range("s", 0, 0, 1), options, COLUMNS)
         assert rows.column("offset").to_pylist() == [0]
         assert not server.errors
+
+
+def test_another_node_is_asked_when_one_is_away() -> None:
+    with breaking() as (server, given), breaking() as (gone, other):
+        gone.shutdown()
+        given["server"] = f"{other['server']}, {given['server']}"
+        options = source_options({**given, "stream": "s", "localReads": "false"}, "stream")
+        client = Client(options.connection)
+        (rows,) = read_range(client, Range("s", 0, 0, 1), options, COLUMNS)
+        assert rows.column("offset").to_pylist() == [0]
+        assert client.connection.server == f"grpc://127.0.0.1:{server.port}"
+
+
+def test_a_copy_that_is_behind_is_waited_for() -> None:
+    behind = json.dumps({"code": "offset_out_of_range", "earliest": 0, "latest": 0}).encode()
+    with breaking(flight.FlightServerError("not yet", behind)) as (server, given):
+        options = source_options({**given, "stream": "s", "localReads": "false"}, "stream")
+        server.offsets = iter([b'{"0": 0}', b'{"0": 1}'])
+        (rows,) = read_range(Client(options.connection), Range("s", 0, 0, 1), options, COLUMNS)
+        assert rows.column("offset").to_pylist() == [0]
 
 
 @pytest.mark.parametrize("user", [{}, {"username": "ann", "password": "secret"}])

@@ -68,6 +68,7 @@ def test_times() -> None:
         ("server", "http://localhost:8815", "expected grpc://HOST:PORT or grpc"),
         ("server", "grpc://localhost", "not accepted"),
         ("server", "grpc://localhost:99999", "not accepted"),
+        ("server", "grpc://localhost:8815,localhost:8816", "'localhost:8816' is not accepted"),
         ("cafile", "/nowhere/ca.pem", "there is no file '/nowhere/ca.pem'"),
         ("topic", "a/#/b", "is no MQTT topic filter"),
         ("topic", "a+/b", "is no MQTT topic filter"),
@@ -157,6 +158,7 @@ def test_sink() -> None:
         ("qos", "two", "'two' is not accepted; expected 0, 1 or 2"),
         ("retain", "1", "expected true or false"),
         ("startingOffsets", "earliest", "is unknown"),
+        ("server", "grpc://a:1,grpc://b:1", "names several nodes; a sink takes one"),
     ],
 )
 def test_wrong_options_of_a_sink(option: str, value: str, message: str) -> None:
