@@ -348,7 +348,7 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
             raise UnknownStreamError(name, list(self.catalog.streams))
         if stream is None or not self.access.may_read(user, stream.filters_of(topics)):
             raise flight.FlightUnauthorizedError(
-                f"{'anonymous callers' if user is None else repr(user)} may not read stream {name!r}: "
+                f"{'anonymous callers' if user is None else repr(user)} may not read stream {name!r}, if there is one: "
                 "that takes permission to subscribe to each of its filters, or to the filter that is asked for",
                 b'{"code": "no_permission"}',
             )
