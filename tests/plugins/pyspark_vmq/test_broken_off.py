@@ -109,7 +109,7 @@ def test_a_copy_that_is_behind_is_waited_for() -> None:
 def test_why_a_broker_cannot_be_reached_is_told(user: dict[str, str]) -> None:
     with breaking() as (server, given):
         server.shutdown()
-        with pytest.raises(Unavailable, match="option 'server'.*Connection refused.*'cafile'"):
+        with pytest.raises(Unavailable, match=r"option 'server'.*Connection refused.*'cafile'"):
             Client(connection_of({**given, "retryTimeout": "0", **user})).streams()
 
 
