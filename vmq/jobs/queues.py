@@ -38,6 +38,13 @@ class JobKey(Timed):
         self.job = job
 
 
+def workers_at(queue: JobQueue) -> int:
+    """How many workers of this node wait for its jobs; another node's, which waits here for them, is counted there."""
+    if queue.waiters is None:
+        return 0
+    return sum([not each.is_remote for each in queue.waiters])
+
+
 class JobCounts:
     """What happened since the start."""
 

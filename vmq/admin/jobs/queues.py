@@ -205,6 +205,8 @@ def _queue_rows(service: "JobService") -> Iterator[JobQueueRow]:
 
 
 def _figures(service: "JobService", name: bytes) -> dict[str, Any]:
+    from vmq.jobs.queues import workers_at
+
     machine = service.machine
     mountpoint, shown = split_name(name)
     queue = machine.queues.get(name)
@@ -217,15 +219,13 @@ def _figures(service: "JobService", name: bytes) -> dict[str, Any]:
     if queue is None:
         empty = dict.fromkeys(("depth", "jobs", "workers", "came", "went"), 0)
         return {**found, **empty, "paused": "none", "oldest": 0.0}
-    first = queue.first()
-    oldest = 0.0 if first is None else _age(machine, first, service.core.clock())
     return {
         **found,
         "depth": int(queue.depth),
         "jobs": int(queue.jobs - queue.done),
-        "workers": 0 if queue.waiters is None else len(queue.waiters),
+        "workers": workers_at(queue),
         "paused": _paused(queue),
-        "oldest": oldest,
+        "oldest": _age(machine, queue.first(), service.core.clock()),
         "came": int(queue.came),
         "went": int(queue.went),
     }
@@ -237,8 +237,8 @@ def _paused(queue: "JobQueue") -> str:
     return "out" if queue.paused_out else "none"
 
 
-def _age(machine: "JobMachine", job: "Job", now: float) -> float:
-    return max(0.0, now - int(job.created - machine.wall) / 1e9)
+def _age(machine: "JobMachine", job: "Job | None", now: float) -> float:
+    return 0.0 if job is None else max(0.0, now - int(job.created - machine.wall) / 1e9)
 
 
 def show_queue(broker: "BrokerView", name: str, mountpoint: str) -> JobQueueDetails:

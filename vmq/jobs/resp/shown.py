@@ -1,6 +1,7 @@
 """What SHOW and QSTAT tell: names and values, in Disque's order; what Disque has not comes last."""
 
 from vmq.jobs.queue import ACKED, ACTIVE, STATE_NAMES, Job, JobQueue
+from vmq.jobs.queues import workers_at
 from vmq.jobs.resp.connection import RespConnection
 from vmq.jobs.resp.replies import array, bulk, number, pairs, strings
 
@@ -69,7 +70,7 @@ def stat(connection: RespConnection, queue: JobQueue, name: bytes) -> bytes:
         ("len", number(queue.depth)),
         ("age", number(int(now - queue.created))),
         ("idle", number(int(now - queue.used))),
-        ("blocked", number(0 if queue.waiters is None else len(queue.waiters))),
+        ("blocked", number(workers_at(queue))),
         ("import-from", array([])),
         ("import-rate", number(0)),
         ("jobs-in", number(queue.came)),

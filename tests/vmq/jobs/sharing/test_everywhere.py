@@ -1,5 +1,6 @@
 """What an operator asks of one node of a cluster is answered for all of them."""
 
+import asyncio
 import re
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import pytest
 
 from tests.support.until import until
 from tests.vmq.clustering.nodes import clustering
+from tests.vmq.jobs.serving import named
 from tests.vmq.jobs.sharing.nodes import JobNode, job_nodes
 from vmq.admin.errors import NotFoundError
 from vmq.admin.listing import Listing
@@ -61,6 +63,17 @@ async def test_each_node_answers_for_all(tmp_path: Path) -> None:
             each for each in (await ask(b, "why_job", id=ids[1])).steps if each.step == "failure"
         ]
         assert re.fullmatch(r"nack, 20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ", nack.reason)
+
+
+async def test_a_worker_is_counted_where_it_waits(tmp_path: Path) -> None:
+    async with job_nodes(tmp_path, "ab") as (a, b):
+        waiting = asyncio.create_task(a.get("q"))
+        await until(lambda: b"q" in b.machine.queues and bool(b.machine.queues[b"q"].waiters))
+        [row] = await ask(b, "list_job_queues")
+        assert row.workers == 1
+        assert named(await b("QSTAT", "q"))[b"blocked"] == 0
+        await b("ADDJOB", "q", "x", 5000)
+        await waiting
 
 
 async def test_each_node_changes_what_others_have(tmp_path: Path) -> None:
