@@ -170,7 +170,7 @@ class RespConnection(RespUser):
             self.run_commands(now)
         except RespError as flaw:
             self.core.counters.protocol_errors += 1
-            self.reply(error("ERR " + str(flaw)))
+            self.reply(error(str(flaw)))
             self.end(str(flaw))
         self.commit.end_pass(now)
         self.look_at_reading()
