@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.vmq.jobs.support import House
@@ -71,6 +71,7 @@ def test_a_search_of_a_segment_goes_on_where_it_stopped() -> None:
     assert len(walk.some(3, 500)) == 500
 
 
+@settings(max_examples=40)
 @given(st.lists(st.tuples(st.sampled_from("anog"), st.integers(0, 3000)), max_size=40))
 def test_a_walk_sees_once_what_is_there_from_its_beginning_to_its_end(
     steps: list[tuple[str, int]],

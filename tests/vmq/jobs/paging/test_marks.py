@@ -1,6 +1,6 @@
 """Marks of pages: whatever was added of a page is found as long as there is the page."""
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vmq.jobs.paging.marks import PageMarks
@@ -15,6 +15,7 @@ STEPS = st.lists(
 )
 
 
+@settings(max_examples=50)
 @given(STEPS)
 def test_it_finds_what_a_dictionary_has(steps: list[tuple[str, int, int]]) -> None:
     alive: dict[int, set[int]] = {}

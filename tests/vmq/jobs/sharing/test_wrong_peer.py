@@ -147,7 +147,7 @@ def check(node: SimNode) -> None:
 
 
 @given(data=st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_a_node_goes_on_whatever_a_peer_sends(data: st.DataObject) -> None:
     with nodes() as (node, peer, ids):
         members = [node.number, peer.number]
