@@ -30,17 +30,6 @@ def mqttjs() -> Iterator[MqttJs]:
     found.close()
 
 
-def test_a_node_that_is_killed_and_comes_back(cluster: LinkedCluster) -> None:
-    with traffic(cluster, "kill", NAMES, NAMES) as devices:
-        devices.flow()
-        cluster["b"].kill()
-        # The others go on, among themselves and for the one that is away.
-        devices.flow(20, "kill-pub-a", "kill-pub-c")
-        cluster.start("b")
-        devices.flow()
-        devices.settle()
-
-
 def test_a_node_that_is_stopped_and_continued(cluster: LinkedCluster) -> None:
     with traffic(cluster, "stop", NAMES, NAMES) as devices:
         devices.flow()

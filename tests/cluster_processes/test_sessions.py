@@ -50,26 +50,6 @@ def test_a_client_that_changes_sides_in_a_split(cluster: LinkedCluster) -> None:
         assert between.sessions == [False, True]
 
 
-def test_a_session_survives_the_loss_of_its_node_with_its_disk(cluster: LinkedCluster) -> None:
-    with traffic(cluster, "lost", ["a"], ["a"]) as devices:
-        asleep, before = devices.join_in("bc")
-        asleep.pause()
-        devices.flow(20)
-        # Acknowledged means that the session's node has it, and its copy.
-        waiting = devices.at("a").finish() - before
-        cluster["b"].kill()
-        cluster["b"].wipe()
-        cluster.wait_down("b")
-        asleep.resume()
-        asleep.wait_for(waiting)
-        devices.publish_at("c")
-        devices.flow(10, "lost-pub-c")
-        devices.settle()
-        asleep.wait_for(devices.at("c").sent())
-        assert asleep.sessions == [False, True]
-        cluster.start("b")
-
-
 def test_a_node_that_leaves_hands_its_sessions_over(cluster: LinkedCluster) -> None:
     with traffic(cluster, "leave", ["a", "c"], ["ba", "a"]) as devices:
         asleep, before = devices.join_in("bc")

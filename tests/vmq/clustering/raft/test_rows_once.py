@@ -36,6 +36,15 @@ def names(nodes: House) -> list[str]:
     return [first, *(each for each in "abc" if each != first)]
 
 
+@asynccontextmanager
+async def publishing(folder: Path) -> AsyncIterator[tuple[House, Device, str, str]]:
+    """The same, with a publisher at a node that does not lead, and a third node."""
+    async with logged(folder) as nodes, Device("publisher") as publisher:
+        _, here, there = names(nodes)
+        await publisher.connect(nodes[here])
+        yield nodes, publisher, here, there
+
+
 async def lose_answers(device: Device, *texts: str) -> None:
     """It publishes at QoS 2, is answered, and does not hear of it."""
     device.answers = False
@@ -91,9 +100,7 @@ async def test_what_was_committed_before_its_node_died_is_there_once(
 async def test_what_its_node_had_not_handed_in_is_there_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with logged(tmp_path) as nodes, Device("publisher") as publisher:
-        _, here, there = names(nodes)
-        await publisher.connect(nodes[here])
+    async with publishing(tmp_path) as (nodes, publisher, here, there):
         monkeypatch.setattr(groups(nodes[here]).roads, "hand_in", lambda *_: False)
         publisher.publish("s/1", "1", 2)
         await until(lambda: dotted(nodes, here).waiting == 1)
@@ -106,9 +113,7 @@ async def test_what_its_node_had_not_handed_in_is_there_once(
 async def test_what_a_node_hands_in_late_that_its_client_has_left_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with logged(tmp_path) as nodes, Device("publisher") as publisher:
-        _, here, there = names(nodes)
-        await publisher.connect(nodes[here])
+    async with publishing(tmp_path) as (nodes, publisher, here, there):
         with monkeypatch.context() as patch:
             patch.setattr(groups(nodes[here]).roads, "hand_in", lambda *_: False)
             publisher.publish("s/1", "1", 2)
@@ -125,9 +130,7 @@ async def test_what_a_node_hands_in_late_that_its_client_has_left_is_left_out(
 async def test_another_message_under_its_packet_id_is_another_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with logged(tmp_path) as nodes, Device("publisher") as publisher:
-        _, here, there = names(nodes)
-        await publisher.connect(nodes[here])
+    async with publishing(tmp_path) as (nodes, publisher, here, there):
         await lose_answers(publisher, "1")
         publisher.unfinished[1] = publisher.again(1, "s/1", "other")
         await nodes.kill(here, monkeypatch)
