@@ -199,7 +199,7 @@ def slower_and_slower(seed: int) -> list[PeerDown]:
     return [down for name in names for down in sim.nodes[name].of(PeerDown)]
 
 
-@over_seeds(10)
+@over_seeds(4)
 def test_who_answers_late_is_waited_for(seed: int) -> None:
     assert slower_and_slower(seed) == []
 

@@ -82,7 +82,7 @@ def encode_entry(entry: WireEntry) -> bytes:
     return msgspec.msgpack.encode(entry)
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(st.lists(MESSAGES, max_size=12))
 def test_whatever_a_peer_says_the_node_goes_on(said: list[AnyMessage]) -> None:
     sim = Sim(1)

@@ -25,7 +25,7 @@ def heard(sim: Sim, name: str) -> list[bytes]:
     return [effect.payload for effect in sim.nodes[name].of(Delivered)]
 
 
-@pytest.mark.parametrize("count", [2, 3, 5, 8, 20, 60])
+@pytest.mark.parametrize("count", [2, 3, 5, 8, 20, 30])
 def test_a_formed_tree_costs_one_push_a_node(count: int) -> None:
     sim = Sim(count, QUIET)
     names = sim.ready(count)
