@@ -196,7 +196,7 @@ ABLATIONS = {
     "safe": Ablation(
         "A replica confirms what is as durable as promised.",
         [(SimLog, "safe", property(lambda self: self.end))],
-        49,
+        79,
         faults={"fail_power": 0.12, "slow": 0.1},
     ),
     "abstain": Ablation(
@@ -209,7 +209,7 @@ ABLATIONS = {
     "tail": Ablation(
         "Damage in the tail is forgetting.",
         [(Replica, "abstains", property(lambda self: False))],
-        6,
+        25,
         faults={"flip": 0.1},
     ),
     "one at a time": Ablation(
