@@ -154,6 +154,17 @@ class JobNodes:
             if each is not peers.me
         ]
 
+    def problems(self) -> list[str]:
+        """What is wrong now: queues to which nothing is added without REPLICATE, as too few hosts can be reached."""
+        hosts, reachable = self.replicas.hosts(), self.replicas.reachable_hosts()
+        for queue in self.commit.machine.queues.values():
+            rules = queue.rules
+            if reachable < min(rules.replicate, hosts) and not rules.may_have_fewer:
+                who = f"{reachable} of {hosts} hosts can be reached"
+                what = 'jobs.NAME.when_split = "reach" adds them with fewer copies for now'
+                return [f"jobs are refused: {who}; {what}"]
+        return []
+
     def set_leaving(self, is_leaving: bool) -> str:
         """Has this node give its jobs to others and take no more, or take part again; "" or why not."""
         if is_leaving and not self.replicas.peers.up:

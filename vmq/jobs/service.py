@@ -440,6 +440,7 @@ class JobService:
         found += self.mappings.problems()
         if self.machine.memory >= self.machine.max_memory:
             found.append("jobs are refused: they have all of limits.max_job_memory")
+        found += [] if self.nodes is None else self.nodes.problems()
         if damaged := self.segments.damaged():
             found.append(
                 f"jobs may be lost, or come again: {self.folder} has damage ({', '.join(damaged)}; "

@@ -51,6 +51,16 @@ async def test_three_copies_are_the_default(nodes: list[JobNode]) -> None:
     assert all(each.state(job_id) for each in nodes)
 
 
+async def test_it_is_told_that_too_few_hosts_are_in_reach(tmp_path: Path) -> None:
+    async with job_nodes(tmp_path, "ab", {"lone": JobOptions(when_split="reach")}) as (a, _):
+        a.machine.queue(b"lone", 0.0)
+        a.nodes.on_down("b")
+        assert not a.broker.jobs.problems(), "this one takes them all the same"
+        a.machine.queue(b"q", 0.0)
+        [problem] = a.broker.jobs.problems()
+        assert problem.startswith("jobs are refused: 1 of 2 hosts can be reached; ")
+
+
 async def test_copies_are_sent_again_to_a_node_that_did_not_get_them(tmp_path: Path) -> None:
     async with job_nodes(tmp_path, "ab") as (a, b):
         transmit = a.nodes.post.outbox.transmit
