@@ -109,6 +109,28 @@ async def test_messages_go_out_and_come_in_under_their_names(tmp_path: Path) -> 
         await until(lambda: (count(broker, "out"), count(broker, "in")) == (1, 3))
 
 
+async def test_what_came_over_the_bridge_does_not_go_back(tmp_path: Path) -> None:
+    both = {"pattern": "#", "direction": "both", "qos": 1}
+    async with (
+        mosquitto(tmp_path) as far,
+        bridged(tmp_path, options(far.port, both)) as broker,
+        client(far) as there,
+        broker.subscribe("#", qos=1) as here,
+    ):
+        await far.wait_log("Sending SUBACK to us")
+        await there.subscribe("#", qos=1)
+        await broker.publish("a", b"ours", qos=1)
+        assert await receive(there.messages) == [("a", b"ours")]
+        await there.publish("a", b"theirs", qos=1)
+        assert await receive(here, 2) == [("a", b"ours"), ("a", b"theirs")]
+        await broker.publish("end", b"", qos=1)
+        # Mosquitto's client got its own message, and got it once.
+        assert await receive(there.messages, 2) == [("a", b"theirs"), ("end", b"")]
+        assert await receive(here) == [("end", b"")]
+        # What goes out counts once the far side has acknowledged it.
+        await until(lambda: (count(broker, "out"), count(broker, "in")) == (2, 1))
+
+
 async def test_retained_stays_retained_in_both_directions(tmp_path: Path) -> None:
     out, back = {"pattern": "o/#", "qos": 1}, {"pattern": "i/#", "direction": "in", "qos": 1}
     async with mosquitto(tmp_path) as far, client(far) as there:
@@ -167,6 +189,26 @@ async def test_no_message_is_lost_when_the_link_is_cut(tmp_path: Path, version: 
         await there.publish("i/x", b"end", qos=2)
         assert await receive(there.messages) == [("o/x", b"end")]
         assert await receive(here) == [("i/x", b"end")]
+
+
+async def test_no_message_is_lost_when_the_far_broker_restarts(tmp_path: Path) -> None:
+    rules = {"pattern": "o/#", "qos": 1}, {"pattern": "i/#", "direction": "in", "qos": 1}
+    async with mosquitto(tmp_path) as far, bridged(tmp_path, options(far.port, *rules)) as broker:
+        async with client(far, "there", clean=False) as there:
+            await there.subscribe("o/#", qos=1)
+        await broker.publish("o/1", b"", qos=1)
+        await until(lambda: count(broker, "out") == 1)
+        await far.wait_log("Sending SUBACK to us")
+        async with client(far) as other, broker.subscribe("i/#", qos=1) as here:
+            await other.publish("i/1", b"", qos=1)
+            assert await receive(here) == [("i/1", b"")]
+        await far.stop()
+        for number in range(2, 200):
+            await broker.publish(f"o/{number}", b"", qos=1)
+        await far.start()
+        async with client(far, "there", clean=False) as there:
+            got = [topic for topic, _ in await receive(there.messages, 199)]
+        assert got == [f"o/{number}" for number in range(1, 200)]
 
 
 async def test_what_waits_outlives_a_restart_of_our_broker(tmp_path: Path) -> None:
