@@ -10,8 +10,9 @@ from tests.simulator.jobs.run import faulty, run
 def test_without_a_rule_a_promise_breaks(name: str) -> None:
     """In a seed that the rule itself passes."""
     ablation = ABLATIONS[name]
-    kinds, how = ablation.kinds, {"piles": ablation.piles, "is_late": ablation.is_late}
-    for seed in ablation.seeds:
+    kinds, seeds = ablation.shown_by
+    how = {"piles": ablation.piles, "is_late": ablation.is_late}
+    for seed in seeds:
         with ablation.off():
             broken = run(seed, kinds, **how)
         assert faulty(broken), f"{ablation.meaning}: seed {seed} gets on without: {dict(broken)}"

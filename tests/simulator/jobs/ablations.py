@@ -21,12 +21,12 @@ from vmq.jobs.sharing.vouching import JobVouching
 
 @dataclass(frozen=True)
 class Ablation:
-    """A rule that can be switched off; the faults and seeds that show what for."""
+    """A rule that can be switched off."""
 
     meaning: str
     patches: tuple[tuple[Any, str, Callable[..., Any]], ...]
-    kinds: tuple[str, ...]
-    seeds: tuple[int, ...]
+    #: Kinds of faults, and seeds with which they show what it is for.
+    shown_by: tuple[tuple[str, ...], tuple[int, ...]]
     #: Nobody works as long as there are faults; what a node sent before it died still arrives.
     piles: bool = False
     is_late: bool = False
@@ -152,104 +152,88 @@ ABLATIONS: dict[str, Ablation] = {
     "copies": Ablation(
         "a job is on its hosts before it is acknowledged",
         ((CopyAdder, "_look_at", _at_once),),
-        ("wipe",),
-        (82,),
+        (("wipe",), (82,)),
     ),
     "hosts": Ablation(
         "copies are on different hosts",
         ((JobPeers, "choose", _any_node), (JobPeers, "spread", _number_of)),
-        ("wipe",),
-        (1,),
+        (("wipe",), (1,)),
         piles=True,
     ),
     "tombstones": Ablation(
         "a job that is done is known to be so until all that may have it know",
         ((JobEnding, "ended", _forget),),
-        (),
-        (0,),
+        ((), (0,)),
     ),
     "questions": Ablation(
         "who has a copy asks before it queues it",
         ((JobServing, "look", _no_question),),
-        (),
-        (0,),
+        ((), (0,)),
     ),
     "mending": Ablation(
         "copies are made anew where a holder is gone",
         ((CopyMender, "_mend", _nothing),),
-        ("wipe",),
-        (13,),
+        (("wipe",), (13,)),
         piles=True,
     ),
     "one": Ablation(
         "of two that have a job queued one goes on",
         ((JobServing, "on_queued", _both),),
-        ("split",),
-        (3,),
+        (("split",), (3,)),
         piles=True,
     ),
     "moved": Ablation(
         "a job of class at most once is gone here before it goes to another node",
         ((Federation, "give", _kept),),
-        (),
-        (0,),
+        ((), (0,)),
     ),
     "all": Ablation(
         "a tombstone goes once all that may have the job know",
         ((JobEnding, "_look", _without_all),),
-        ("split", "kill"),
-        (2,),
+        (("split", "kill"), (2,)),
     ),
     "hand over": Ablation(
         "who stops hands over what it serves",
         ((CopyMender, "_hand", _nothing),),
-        ("stop",),
-        (0,),
+        (("stop",), (0,)),
         piles=True,
     ),
     "keys": Ablation(
         "all nodes are asked for a key before a job has it",
         ((KeyClaims, "begin", _no_claim),),
-        (),
-        (0,),
+        ((), (0,)),
     ),
     "vouching": Ablation(
         "a known key's job is on its hosts before anybody is told of it",
         ((JobVouching, "is_sure", _always),),
-        ("kill", "soon"),
-        (185,),
+        (("kill", "soon"), (185,)),
         piles=True,
         is_late=True,
     ),
     "keys of copies": Ablation(
         "who has a copy of a job keeps others out by its key",
         ((CopyAdder, "_keep_key", _without_key),),
-        ("remove",),
-        (4,),
+        (("remove",), (4,)),
     ),
     "pages": Ablation(
         "who leaves hands over what is paged out, too",
         ((CopyMender, "_page_in", _no_page), (CopyMender, "is_handed_over", _but_pages)),
-        ("leave",),
-        (1,),
+        (("leave",), (1,)),
         piles=True,
     ),
     "collector": Ablation(
         "who asks all whether they know that a job is done forgets it, and nobody else does before",
         ((JobEnding, "_on_heard", _forgets_for_all),),
-        ("kill", "stop", "pause", "wipe"),
-        (70,),
+        (("kill", "stop", "pause", "wipe"), (70,)),
     ),
     "lost": Ablation(
         "a tombstone waits for no node that lost its disk",
         ((JobPeers, "lose_disks", _never),),
-        ("wipe",),
-        (0,),
+        (("wipe",), (0,)),
     ),
     "heirs": Ablation(
         "who was told that a job is done tells the others if it hears no more",
         ((JobEnding, "look", _no_matter),),
-        ("kill", "split"),
-        (0,),
+        (("kill", "split"), (0,)),
     ),
 }

@@ -93,7 +93,8 @@ def main() -> None:
     options = parser.parse_args()
     ablation = ABLATIONS[options.without] if options.without else None
     kinds = tuple(
-        options.fault or (ablation.kinds if ablation else ALL_KINDS if options.many else KINDS)
+        options.fault
+        or (ablation.shown_by[0] if ablation else ALL_KINDS if options.many else KINDS)
     )
     options.many = options.many or (ablation is not None and not ablation.strict)
     most = options.most or (3 if options.many else 1)
