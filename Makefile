@@ -327,11 +327,11 @@ define suite_of_wheel
 endef
 
 # $(1) name, $(2) VMQ_PURE, $(3) tests: run tests that are copied to a temporary folder, from where the repository cannot be
-# imported.
+# imported. With them goes what pytest has compiled of them, if it has: otherwise each of its processes compiles all anew.
 define tests_outside
 	@echo "==> test-$(1): $(3)"
 	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT \
-		&& tar --create --exclude=__pycache__ --exclude=node_modules tests config pyproject.toml $(wildcard docs) | tar --extract --directory "$$folder" \
+		&& tar --create --exclude=node_modules tests config pyproject.toml $(wildcard docs) | tar --extract --directory "$$folder" \
 		&& python=$$PWD/build/$(1)/venv/bin/python && cd "$$folder" \
 		&& "$$python" -c 'import sys, vmq; sys.exit(vmq.is_compiled() != (sys.argv[1] == "0"))' $(2) \
 		&& "$$python" -m pytest --benchmark-disable --numprocesses $(JOBS) --dist loadfile $(3) $(PYTEST_ARGS)
