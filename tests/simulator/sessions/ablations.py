@@ -73,12 +73,12 @@ ABLATIONS: dict[str, Ablation] = {
     "client": Ablation(
         "a side has seen a message for a client only if it knows the client",
         ((merge, "_seen", without.whole_context),),
-        (("split", "deaf"), (8, 11)),
+        (("split", "deaf"), (16,)),
     ),
     "unclaimed": Ablation(
         "an owner without a current copy keeps messages for clients whom it does not know",
         ((SlotCopy, "is_current", without.is_current),),
-        (("split", "deaf"), (1,)),
+        (("split", "deaf"), (16,)),
     ),
     "anew": Ablation(
         "what a client ended before it asked for it anew has ended, wherever it is read late",
@@ -138,7 +138,7 @@ ABLATIONS: dict[str, Ablation] = {
     "finished": Ablation(
         "what a client does not send again before anything new, it has finished with another owner",
         ((FrontConnection, "knows", without.ignore), *without.AT_ONCE),
-        (("split", "kill", "deaf"), (53, 50)),
+        (("split", "kill", "deaf"), (15,)),
         strict=False,
     ),
     "unanswered": Ablation(
@@ -171,7 +171,7 @@ ABLATIONS: dict[str, Ablation] = {
     "mixed": Ablation(
         "what has come into its place in a queue later is in memory, and what was there before",
         ((ColdQueues, "gather", without.gather_as_they_came),),
-        (("split", "deaf", "kill", "handover"), (9,)),
+        (("split", "deaf", "kill", "handover"), (1,)),
     ),
     "stamps": Ablation(
         "a stamp is greater than all in the state, whatever the clock says",
@@ -218,7 +218,7 @@ ABLATIONS: dict[str, Ablation] = {
     "entries": Ablation(
         "the context of a copy counts only when all its entries are there",
         ((copies, "salvage", without.with_its_context),),
-        (("kill", "silent"), (0,)),
+        (("kill", "silent"), (1,)),
         strict=False,
     ),
     "lineage": Ablation(
@@ -230,7 +230,7 @@ ABLATIONS: dict[str, Ablation] = {
     "limits": Ablation(
         "what plugins have decided for a session goes to its next owner",
         ((records, "_load_head", without.load_unlimited),),
-        (("kill", "handover"), (3,)),
+        (("kill", "handover"), (5,)),
         narrow=True,
     ),
 }
