@@ -30,7 +30,7 @@ LONG_FILES = {
         "records and their pieces are written and told in one step",
     ),
     "vmq/clustering/node/node.py": (545, "puts the parts of a node together"),
-    "vmq/config/options.py": (750, "a table: every option with its meaning"),
+    "vmq/config/options.py": (760, "a table: every option with its meaning"),
 }
 #: Functions of more than 60 lines: the lines that each may have, and why.
 LONG_FUNCTIONS = {

@@ -420,8 +420,7 @@ class JobQueue:
         self.rules = rules
         #: No other has it, and later ones have higher ones.
         self.number: int = 0
-        #: The user whose client named it first; None: nobody's, or that was before the last start.
-        self.maker: str | None = None
+        self.maker: str | None = None  # who named it first; None: no user, or before this start
         #: Highest priority first.
         self.lanes: list[JobLane] = []
         #: Jobs that are queued, and all of them; those of which only this is left, that they are done.
@@ -434,8 +433,7 @@ class JobQueue:
         #: Jobs that came, and that were given to workers.
         self.came: i64 = 0
         self.went: i64 = 0
-        self.created = now
-        self.used = now
+        self.created = self.used = now
         #: How a reply of one of its jobs begins (`vmq.jobs.resp`); it costs too much to be made for each.
         self.reply_head: bytes = b""
 

@@ -148,8 +148,7 @@ class Outboxes(Peers):
         outbox = self._outboxes.get(peer)
         size = 0
         if outbox is not None and outbox.takes:
-            before = outbox.key
-            size = outbox.add(message, self._buffer_bytes)
+            before, size = outbox.key, outbox.add(message, self._buffer_bytes)
             if outbox.key is not before:
                 self._begin(outbox)
         if outbox is None or size <= 0:
@@ -192,9 +191,7 @@ class Outboxes(Peers):
         outbox = self._outboxes.get(peer)
         if outbox is not None and message.flags & QOS == 2:
             outbox.hurry()  # lest a crash there has it come twice to clients whose sessions it ended
-        if publisher is None or outbox is None:
-            return taken
-        if peer not in self._up:
+        if publisher is None or outbox is None or peer not in self._up:
             return taken
         if taken and self._ack_remote:
             outbox.wait(publisher)
@@ -231,9 +228,8 @@ class Outboxes(Peers):
     def has_room(self, peer: str, size: int) -> bool:
         """Whether a message of about so many bytes is taken, if it is the next one."""
         outbox = self._outboxes.get(peer)
-        if outbox is None or not outbox.takes:
-            return False
-        return outbox.size + size <= self._buffer_bytes or not outbox.has_any()
+        is_small = outbox is not None and outbox.size + size <= self._buffer_bytes
+        return outbox is not None and outbox.takes and (is_small or not outbox.has_any())
 
     def has_any(self, peer: str) -> bool:
         """Whether anything waits for a peer."""

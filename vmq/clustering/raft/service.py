@@ -264,11 +264,9 @@ class GroupService:
             self._timer = self._loop.call_later(_SOON, self._look)
 
     def _look(self) -> None:
-        self._timer, self._is_soon = None, False
-        if self._is_closed:
-            return
-        self._timer = self._loop.call_at(self._node.next_tick(_LOOK), self._look)
-        if not self._node.is_running:
+        self._is_soon, due = False, self._node.next_tick(_LOOK)
+        self._timer = None if self._is_closed else self._loop.call_at(due, self._look)
+        if self._is_closed or not self._node.is_running:
             return
         if not self._is_leaving:
             # Again, if need be: others may have what an earlier life of this node wrote, and theirs may have stood.

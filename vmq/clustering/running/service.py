@@ -16,7 +16,6 @@ from vmq.clustering.delivery.outboxes import Outboxes
 from vmq.clustering.front.sessions import SessionNode
 from vmq.clustering.messages.base import NodeMessage
 from vmq.clustering.messages.links import LinkFrame, LinkHello
-from vmq.clustering.messages.slots import Beat
 from vmq.clustering.routing.routing import Routing
 from vmq.clustering.routing.shared_dispatch import SlotTargets
 from vmq.clustering.routing.subscribe_barrier import SubscribeBarrier
@@ -36,6 +35,7 @@ from vmq.clustering.running.members import SlotMembers
 from vmq.clustering.running.routes import ClusterRoutes
 from vmq.clustering.running.rows import SlotRows
 from vmq.clustering.running.status import SlotStatus, SlotTally
+from vmq.clustering.running.taking import take_all
 from vmq.clustering.running.turn import LoopTurn
 from vmq.clustering.slots.here import LocalNode
 from vmq.clustering.slots.reach import Reach
@@ -293,26 +293,8 @@ class SlotService:
 
     def _on_messages(self, peer: str, messages: list[NodeMessage]) -> None:
         store = self._stores.get(peer)
-        if store is None:
-            return
-        reach = self.here.reach
-        known = reach.incarnation(store)
-        try:
-            self.machines.wake(self._now())
-            for each in messages:
-                self._take(peer, store, each)
-            self.machines.finish()
-            is_new = reach.incarnation(store) != known
-            if is_new or any(_is_deaf_to(self.store, each) for each in messages):
-                self.machines.beat(store)  # both are in reach before their next heartbeats
-        except Exception:  # a defect here, which the peer must not pay for
-            log.exception("cannot go on after what node %s says of slots", peer)
-
-    def _take(self, peer: str, store: int, message: NodeMessage) -> None:
-        try:
-            self.machines.take(store, message)
-        except Exception:  # a defect here, or in what it sent: what follows must not pay for it
-            log.exception("cannot take a %s of node %s", type(message).__name__, peer)
+        if store is not None:
+            take_all(self.machines, self._now(), peer, store, messages)
 
     # Time
 
@@ -500,8 +482,3 @@ class SlotService:
             yield f"these nodes have not said which slots they have: {' '.join(sorted(others))}"
         if len(self._names) < len(self._stores) or self.store in self._names:
             yield "two nodes have the same store: one of the data directories is a copy"
-
-
-def _is_deaf_to(store: int, message: NodeMessage) -> bool:
-    """Whether its sender says that it does not hear a store."""
-    return isinstance(message, Beat) and store not in message.hears
