@@ -22,8 +22,8 @@ from vmq.core.subscription_set import (
 )
 from vmq.mqtt.topics import common_words, interned, joined, split_shared, stands_at
 
-#: Nodes that a further filter makes at most: its own, one where it parts from others, and one for #.
-MOST_NEW_NODES: Final = 3
+#: Nodes that a further filter makes at most: its own, and one where it parts from others.
+MOST_NEW_NODES: Final = 2
 
 
 class Several:
@@ -38,7 +38,7 @@ class End:
     """The end of a filter; nothing is below it, unless it is a `Node`. Most of a large broker's are no more than that.
 
     `rest` are the levels between the word that leads here and the end, joined by /, and None if there are none. It
-    may have + among them, and never #.
+    may have + among them, and # at its end, but not that of a `Node`.
     """
 
     def __init__(self, rest: str | None) -> None:
@@ -295,10 +295,8 @@ class Trie:
             self.content += content_of(topic_filter, subscription.group)
 
     def grow(self, node: Node, words: list[str], index: int) -> End:
-        """Makes the child for the word in front of `index`, and for all behind it but #."""
-        end = len(words) - 1 if words[-1] == "#" else len(words)
-        rest = interned("/".join(words[index:end])) if index < end else None
-        below = Node(rest) if index <= end < len(words) else End(rest)
+        """Makes the child for the word in front of `index`, and for all behind it."""
+        below = End(joined(words, index))
         node.put(words[index - 1], below)
         self.nodes += 1
         return below
@@ -473,7 +471,7 @@ def place_of(rest: str, topic: str, left: int, words: list[str], index: int) -> 
     count = len(words)
     for wanted in rest.split("/"):
         if index == count or (wanted != words[index] and wanted != "+"):
-            return 0
+            return count if wanted == "#" else 0
         index += 1
     return index
 
