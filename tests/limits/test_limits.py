@@ -10,7 +10,7 @@ from websockets.typing import Subprotocol
 
 from tests.conftest import BrokerFactory
 from tests.support.wire import Wire, connect_packet, publish_packet
-from vmq.core import retained as retain
+from vmq.core.retained import MESSAGE_SIZE
 from vmq.core.subscription_set import NODE_SIZE, SUBSCRIPTION_SIZE, content_of, cost_of
 from vmq.core.trie import MOST_NEW_NODES
 
@@ -130,8 +130,8 @@ def test_max_retained_messages(fresh_broker: BrokerFactory) -> None:
 
 
 def test_max_retained_bytes(fresh_broker: BrokerFactory) -> None:
-    """Topics, payloads and nodes count; a smaller message in the place of a larger one fits."""
-    limit = retain.size_of("a", 20) + retain.MOST_NEW_NODES * retain.NODE_SIZE
+    """Topics, payloads and what is around them count; a smaller message in the place of a larger one fits."""
+    limit = len("a") + 20 + MESSAGE_SIZE
     broker = fresh_broker(env={"VMQ_LIMITS__MAX_RETAINED_BYTES": str(limit)})
     with Wire.connected(broker.tcp, "pub") as pub:
         pub.publish("a", b"x" * 21, retain=True)

@@ -372,7 +372,7 @@ class House:
             for session in stored_sessions(self.store):
                 self.registry.restore(session)
             for _, message in stored_retained(self.store):
-                self.registry.retained.keep(message.topic.decode(), message)
+                self.registry.retained.keep(message)
             self.purged.extend(ended_sessions(self.store))
 
     def on_schedule(self) -> None:

@@ -11,7 +11,6 @@ from vmq.admin.listing import SLICE, Listing, Selection
 from vmq.admin.payloads import Encoding, show_payload
 from vmq.admin.trees import Mountpoint, elsewhere, registries, registry_of, until_written
 from vmq.core.registry import Registry
-from vmq.core.retained import RetainedWalk
 from vmq.mqtt.message import Message
 from vmq.mqtt.packets import ProtocolError
 from vmq.mqtt.topics import check_filter, split_shared
@@ -139,10 +138,7 @@ def walk(registry: Registry, topic_filter: str) -> Iterator[Message | None]:
 
     Lazy, and at home with changes between two steps: what is deleted meanwhile is not shown; what comes new may be.
     """
-    retained = registry.retained
-    steps = (
-        retained.walk(topic_filter) if topic_filter else RetainedWalk(retained.root, ["#"], False)
-    )
+    steps = registry.retained.walk(topic_filter)
     while not steps.is_over():
         found = steps.take(1)
         yield found[0] if found else None

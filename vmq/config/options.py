@@ -462,8 +462,8 @@ class LimitOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         int,
         Meta(
             ge=0,
-            description="Memory of the retained messages of a mountpoint, in bytes: payloads, topics and the nodes of "
-            "their tree; what would exceed it is delivered but not kept.",
+            description="Memory of the retained messages of a mountpoint, in bytes: payloads, topics and 200 for each "
+            "besides; what would exceed it is delivered but not kept.",
             extra=_LIVE,
         ),
     ] = 1_073_741_824

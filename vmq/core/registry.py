@@ -403,10 +403,10 @@ class Registry(AwaySessions):
 
     def retain(self, topic: str, message: Message) -> None:
         """Keeps the message, or erases the topic's if the payload is empty [MQTT-3.3.1-10]: here and on all nodes."""
-        is_there = self.retained.get(topic) is not None
+        before = self.retained.count
         if self.keep_retained(topic, message):
             self.core.retained_listener.on_retained(self, message)
-        elif is_there:
+        elif self.retained.count < before:
             self.core.retained_listener.on_retained(self, Message(message.topic, b"", 0, True))
 
     def keep_retained(self, topic: str, message: Message) -> bool:
@@ -418,7 +418,7 @@ class Registry(AwaySessions):
         has_room = not message.payload or self.may_retain(topic, message)
         if message.payload and has_room:
             before = self.retained.size()
-            self.retained.keep(topic, message)
+            self.retained.keep(message)
             self.core.memory_grown += max(0, self.retained.size() - before)
             if store is not None:
                 store.put_retained(message, self.raw_scope)

@@ -1,165 +1,128 @@
-"""Retained messages: the latest of each topic, found by topic or by filter."""
+"""Retained messages: the latest of each topic, found by topic or by filter.
 
+They lie in the order of their topics' bytes, as in a store on disk: a place in a list is all that a message takes
+besides itself. What a filter matches lies side by side for each word that its + stand for, and a walk leaps from the
+one run of topics to the next.
+"""
+
+from bisect import bisect_right
 from typing import Final
 
-from mypy_extensions import mypyc_attr
+from mypy_extensions import i64
 
 from vmq.mqtt.message import Message
-from vmq.mqtt.topics import common_words, has_wildcard, joined, stands_at, text_size
+from vmq.mqtt.topics import has_wildcard
 
-#: Bytes of a node beside its text, and of the message that it holds beside topic and payload: measured, as RSS, with
-#: many short topics (tests/attacks/test_memory.py).
-NODE_SIZE: Final = 400
-#: Nodes that a further topic makes at most: its own, and one where it parts from others.
-MOST_NEW_NODES: Final = 2
-
-#: A depth: below a # everything matches.
-BELOW_HASH: Final = -1
-#: More nodes than there are.
+#: Bytes of a message beside topic and payload: measured, as RSS, with many short topics (tests/attacks/test_memory.py).
+MESSAGE_SIZE: Final = 200
+#: Messages in a list; one more parts it. A message that comes has those behind it in its list move on by a place.
+MOST_IN_BLOCK: Final = 512
+#: More messages than there are.
 FARTHEST: Final = 1 << 60
 
-
-# What is below a node never leads back to it.
-@mypyc_attr(acyclic=True)
-class RetainNode:
-    """The end of a topic, or where several part.
-
-    Levels at which nothing ends or parts have no nodes: `rest` are those between the word that leads here and the
-    node, joined by /, and None if there are none. So there are at most twice as many nodes as topics, however deep.
-    """
-
-    def __init__(self, rest: str | None) -> None:
-        self.rest = rest
-        self.children: dict[str, RetainNode] | None = None
-        self.message: Message | None = None
+SLASH: Final[i64] = 47
+#: Of the bytes the one behind /: with that in the place of a /, a topic is behind all that are below it.
+BEHIND_SLASH: Final = b"0"
+BEHIND_DOLLAR: Final = b"%"
+#: With that at its end, a topic is behind itself and in front of all others.
+NEXT: Final = b"\0"
 
 
 class RetainedMessages:
     """All retained messages of one topic tree."""
 
-    def __init__(self) -> None:
-        self.root = RetainNode(None)
+    def __init__(self, longest: int = MOST_IN_BLOCK) -> None:
+        self.longest = longest
+        #: Lists of messages, and the least topic that each of these may hold.
+        self.blocks: list[list[Message]] = [[]]
+        self.bounds: list[bytes] = [b""]
         self.count: int = 0
-        self.nodes: int = 0
-        #: Of payloads and topics, which are kept as bytes and as text.
+        #: Of payloads and topics.
         self.content: int = 0
 
     def size(self) -> int:
         """Bytes of memory, about."""
-        return self.content + NODE_SIZE * self.nodes
+        return self.content + MESSAGE_SIZE * self.count
 
     def has_room(self, topic: str, payload: int, messages: int, size: int) -> bool:
         """Whether a topic's next message of so many bytes leaves them within these limits; 0 is none."""
         if not messages and not size:
             return True
+        # Where there is room for one more there is for one in the place of another: few have to look for that.
+        if (not messages or self.count < messages) and (
+            not size or self.size_with(topic, payload, None) <= size
+        ):
+            return True
         present = self.get(topic)
-        if messages and self.count + (0 if present is not None else 1) > messages:
-            return False
-        return not size or self.size_with(topic, payload, present) <= size
+        return (
+            present is not None
+            and (not messages or self.count <= messages)
+            and (not size or self.size_with(topic, payload, present) <= size)
+        )
 
     def size_with(self, topic: str, payload: int, present: Message | None) -> int:
-        """Bytes of memory at most, if the topic had a message with a payload of so many bytes, not `present`."""
+        """Bytes of memory, if the topic had a message with a payload of so many bytes, not `present`."""
         if present is not None:
             return self.size() - len(present.payload) + payload
-        return self.size() + size_of(topic, payload) + MOST_NEW_NODES * NODE_SIZE
+        return self.size() + len(raw_of(topic)) + payload + MESSAGE_SIZE
 
-    def keep(self, topic: str, message: Message) -> None:
-        """Makes a message the topic's latest [MQTT-3.3.1-5] [MQTT-3.3.1-7]."""
-        node = self.root
-        words = topic.split("/")
-        index = offset = 0
-        while index < len(words):
-            word = words[index]
-            index += 1
-            offset += len(word) + 1
-            children = node.children
-            if children is None:
-                node.children = children = {}
-            below = children.get(word)
-            if below is None:
-                children[word] = below = RetainNode(joined(words, index))
-                self.nodes += 1
-                index = len(words)
-            elif below.rest is not None and stands_at(below.rest, topic, offset):
-                index += 1 + below.rest.count("/")
-                offset += len(below.rest) + 1
-            elif below.rest is not None:  # the topics part on the way there
-                rest = below.rest.split("/")
-                common = common_words(rest, words, index)
-                # The upper one stays the node that it was: a walk may hold it.
-                lower = RetainNode(joined(rest, common + 1))
-                lower.message = below.message
-                lower.children = below.children
-                below.message = None
-                below.children = {rest[common]: lower}
-                below.rest = joined(rest[:common], 0)
-                self.nodes += 1
-                index += common
-            node = below
-        present = node.message
-        node.message = message
-        if present is not None:
-            self.content += len(message.payload) - len(present.payload)
+    def keep(self, message: Message) -> None:
+        """Makes a message its topic's latest [MQTT-3.3.1-5] [MQTT-3.3.1-7]."""
+        topic = message.topic
+        number = self.block_of(topic)
+        block = self.blocks[number]
+        place = place_of(topic, block, 0)
+        if is_at(place, topic, block):
+            self.content -= block[place].length()
+            block[place] = message
         else:
+            block.insert(place, message)
             self.count += 1
-            self.content += size_of(topic, len(message.payload))
+        self.content += message.length()
+        if len(block) > self.longest:
+            middle = len(block) // 2
+            self.blocks[number : number + 1] = [block[:middle], block[middle:]]
+            self.bounds.insert(number + 1, block[middle].topic)
 
     def get(self, topic: str) -> Message | None:
         """The message of one topic."""
-        path = self.path_of(topic, topic.split("/"))
-        return None if path is None else path[-1].message
-
-    def path_of(self, topic: str, words: list[str]) -> "list[RetainNode] | None":
-        """The nodes on the way to a topic of these words, the root first; None if nothing ends there."""
-        node = self.root
-        path: list[RetainNode] = [node]
-        index = offset = 0
-        while index < len(words):
-            word = words[index]
-            children = node.children
-            below = children.get(word) if children is not None else None
-            if below is None:
-                return None
-            index += 1
-            offset += len(word) + 1
-            rest = below.rest
-            if rest is not None:
-                if not stands_at(rest, topic, offset):
-                    return None
-                index += 1 + rest.count("/")
-                offset += len(rest) + 1
-            path.append(below)
-            node = below
-        return path
+        name = raw_of(topic)
+        block = self.blocks[self.block_of(name)]
+        place = place_of(name, block, 0)
+        return block[place] if is_at(place, name, block) else None
 
     def clear(self, topic: str) -> bool:
         """Erases the topic's message [MQTT-3.3.1-10]; False if there was none."""
-        words = topic.split("/")
-        path = self.path_of(topic, words)
-        message = None if path is None else path[-1].message
-        if path is None or message is None:
+        name = raw_of(topic)
+        number = self.block_of(name)
+        block = self.blocks[number]
+        place = place_of(name, block, 0)
+        if not is_at(place, name, block):
             return False
-        path[-1].message = None
         self.count -= 1
-        self.content -= size_of(topic, len(message.payload))
-        # The words that lead from node to node: the first one behind each.
-        index = len(words)
-        while len(path) > 1:
-            node = path.pop()
-            if node.message is not None or node.children is not None:
-                break
-            index -= 1 if node.rest is None else 2 + node.rest.count("/")
-            children = path[-1].children
-            assert children is not None
-            del children[words[index]]
-            self.nodes -= 1
-            if not children:
-                path[-1].children = None
+        self.content -= block.pop(place).length()
+        if len(block) <= self.longest // 4:
+            self.join(number)
         return True
+
+    def join(self, number: i64) -> None:
+        """Makes one list of a short one and that beside it, if both together are short or the first is empty."""
+        upper = max(number, 1)
+        if upper == len(self.blocks):
+            return
+        short, beside = self.blocks[upper - 1], self.blocks[upper]
+        if len(short) + len(beside) <= self.longest // 2 or not self.blocks[number]:
+            self.blocks[upper - 1 : upper + 1] = [short + beside]
+            # Bounds hold topics in memory, of messages that are gone, too.
+            del self.bounds[upper]
+
+    def block_of(self, topic: bytes) -> i64:
+        """The number of the list that holds a topic if any does."""
+        return bisect_right(self.bounds, topic) - 1
 
     def all(self) -> list[Message]:
         """The messages of all topics."""
-        return RetainedWalk(self.root, ["#"], False).rest()
+        return self.walk("").rest()
 
     def match(self, topic_filter: str) -> list[Message]:
         """The messages of all topics that a filter matches."""
@@ -169,119 +132,153 @@ class RetainedMessages:
         return self.walk(topic_filter).rest()
 
     def walk(self, topic_filter: str) -> "RetainedWalk":
-        """Goes over them, some at a time."""
-        return RetainedWalk(self.root, topic_filter.split("/"), True)
-
-
-class Siblings:
-    """Nodes that a walk still has to visit, side by side in the tree."""
-
-    def __init__(
-        self, nodes: list[RetainNode], names: list[str] | None, index: int, tail: str | None
-    ) -> None:
-        self.nodes = nodes
-        #: The words that lead to them, where those that begin with $ are passed over.
-        self.names = names
-        #: Which word of the filter comes behind those; `BELOW_HASH`: all that is below them matches.
-        self.index = index
-        #: The filter from there on.
-        self.tail = tail
-        self.position: int = 0
+        """Goes over them, some at a time. "" matches all topics, and those that begin with $, too."""
+        return RetainedWalk(self, topic_filter)
 
 
 class RetainedWalk:
     """A walk over the retained messages that a filter matches, while which others may come and go.
 
-    What was there before it began, and still is when the walk comes by, is found. Depth first, since a level may have a
-    million nodes: of each node on the way down it holds those beside it.
+    What was there before it began, and still is when the walk comes by, is found: in order, each once.
     """
 
-    def __init__(self, root: RetainNode, words: list[str], hides_system: bool) -> None:
-        """`hides_system`: a wildcard does not match a first level that begins with $ [MQTT-4.7.2-1]."""
-        self.words = words
-        self.hides_system = hides_system
-        #: Nodes that the last `take` visited.
+    def __init__(self, messages: RetainedMessages, topic_filter: str) -> None:
+        words = (topic_filter or "#").split("/")
+        #: Whether further levels may follow: # is +/# here, which matches as much.
+        self.is_open = words[-1] == "#"
+        if self.is_open:
+            words = words[:-1] or ["+"]
+        #: What is in front of the first +, and behind each.
+        self.pieces: list[bytes] = raw_of("/".join(words)).split(b"+")
+        #: A wildcard does not match a first level that begins with $ [MQTT-4.7.2-1].
+        self.hides_system = topic_filter.startswith(("+", "#"))
+        self.messages = messages
+        #: The least topic that was not looked at, and None with the last one's.
+        self.next: bytes | None = self.pieces[0]
+        #: Messages that the last `take` looked at.
         self.visited: int = 0
-        self.stack: list[Siblings] = [Siblings([root], None, 0, None)]
 
     def is_over(self) -> bool:
-        """Whether every node was visited."""
-        return not self.stack
+        """Whether every message was visited."""
+        return self.next is None
 
     def rest(self) -> list[Message]:
-        """The messages of all nodes that are left."""
+        """All messages that are left."""
         found: list[Message] = []
-        while self.stack:
+        while self.next is not None:
             found.extend(self.take(FARTHEST))
         return found
 
     def take(self, most: int) -> list[Message]:
-        """The messages of the next nodes, of which no more than so many are visited."""
-        stack, words = self.stack, self.words
-        count = len(words)
+        """The next messages, no more than so many of which are looked at."""
         found: list[Message] = []
-        visited = 0
-        while stack and visited < most:
-            top = stack[-1]
-            position = top.position
-            if position == len(top.nodes):
-                stack.pop()
+        self.visited = 0
+        left: i64 = most
+        goal = self.next
+        if goal is None:
+            return found
+        blocks = self.messages.blocks
+        number = self.messages.block_of(goal)
+        block = blocks[number]
+        place = place_of(goal, block, 0)
+        topic = b""
+        while left > 0:
+            if place == len(block):
+                number += 1
+                if number == len(blocks):
+                    goal = None
+                    break
+                block = blocks[number]
+                place = 0
                 continue
-            top.position = position + 1
-            visited += 1
-            names = top.names
-            if names is not None and names[position].startswith("$"):
-                continue
-            node = top.nodes[position]
-            index = top.index
-            rest = node.rest
-            if rest is not None and index != BELOW_HASH:
-                index = count if rest == top.tail else words_matched(rest, words, index)
-                if index < 0:
-                    continue
-            message = node.message
-            # a/# matches a as well
-            if message is not None and (index in (BELOW_HASH, count) or words[index] == "#"):
+            message = block[place]
+            topic = message.topic
+            left -= 1
+            goal = self.goal_of(topic)
+            if goal is None:
+                break
+            if goal is topic:
                 found.append(message)
-            children = node.children
-            if children is not None and index != count:
-                self.descend(children, index)
-        self.visited = visited
+                place += 1
+            elif block[-1].topic < goal:
+                number = self.messages.block_of(goal)
+                block = blocks[number]
+                place = place_of(goal, block, 0)
+            else:
+                place = place_of(goal, block, place + 1)
+        self.next = topic + NEXT if goal is topic else goal
+        self.visited = most - left
         return found
 
-    def descend(self, children: dict[str, RetainNode], index: int) -> None:
-        """Those of a node's children come next that the filter's word matches."""
-        word = "#" if index == BELOW_HASH else self.words[index]
-        if word == "#":
-            below, tail = BELOW_HASH, None
+    def goal_of(self, topic: bytes) -> bytes | None:
+        """A topic itself if the filter matches it; else the least one behind it that it may match, None if none."""
+        if self.hides_system and topic.startswith(b"$"):
+            return BEHIND_DOLLAR
+        pieces = self.pieces
+        last: i64 = len(pieces) - 1
+        number: i64 = 0
+        start: i64 = 0
+        end: i64 = 0
+        while number <= last:
+            piece = pieces[number]
+            if number > 0:
+                start = level_end(topic, end)
+            if not is_in(topic, start, piece):
+                break
+            end = start + len(piece)
+            number += 1
+        if 0 < number <= last and start == len(topic):
+            # Topics whose word goes on, with what is in front of /, come before those below this one.
+            return topic + NEXT
+        if number > last:
+            if end == len(topic) or (self.is_open and topic[end] == SLASH):
+                return topic
+            number = last
+        goal = topic[:start] + pieces[number]
+        if self.is_open and number == last and goal <= topic:
+            goal += b"/"
+        if goal > topic:
+            return goal
+        # No other topic has these words for the + in front: the next one has others.
+        return topic[:start] + BEHIND_SLASH if number > 0 else None
+
+
+def raw_of(text: str) -> bytes:
+    """The bytes of a topic or a filter; of text that no client can send, and an operator may ask for, too."""
+    return text.encode("utf-8", "surrogatepass")
+
+
+def place_of(topic: bytes, block: list[Message], low: i64) -> i64:
+    """The place in a list, from one on, of the first message whose topic is not in front of this one."""
+    high: i64 = len(block)
+    while low < high:
+        middle = (low + high) // 2
+        if block[middle].topic < topic:
+            low = middle + 1
         else:
-            below, tail = index + 1, joined(self.words, index + 1)
-        if word == "#" or word == "+":
-            names = list(children) if index == 0 and self.hides_system else None
-            self.stack.append(Siblings(list(children.values()), names, below, tail))
-        else:
-            child = children.get(word)
-            if child is not None:
-                self.stack.append(Siblings([child], None, below, tail))
+            high = middle
+    return low
 
 
-def words_matched(rest: str, words: list[str], index: int) -> int:
-    """The index behind the words of a filter that the levels in `rest` match, from the one at `index` on; -2: none.
+def is_at(place: i64, topic: bytes, block: list[Message]) -> bool:
+    """Whether the message at that place of a list, which may be its end, is a topic's."""
+    return place < len(block) and block[place].topic == topic
 
-    It is that of # where this takes the rest of the rest.
-    """
-    for word in rest.split("/"):
-        if index == len(words):
-            return -2
-        wanted = words[index]
-        if wanted == "#":
-            break
-        if wanted != "+" and wanted != word:
-            return -2
+
+def level_end(topic: bytes, start: i64) -> i64:
+    """Where the level ends that begins at `start`."""
+    end = start
+    while end < len(topic) and topic[end] != SLASH:
+        end += 1
+    return end
+
+
+def is_in(topic: bytes, start: i64, piece: bytes) -> bool:
+    """Whether a topic goes on with these bytes at `start`."""
+    length: i64 = len(piece)
+    if len(topic) - start < length:
+        return False
+    index: i64 = 0
+    while index < length and topic[start + index] == piece[index]:
         index += 1
-    return index
-
-
-def size_of(topic: str, payload: int) -> int:
-    """Bytes of a message's content: the topic is kept as text too."""
-    return text_size(topic) * 2 + payload
+    return index == length

@@ -1,11 +1,13 @@
 """The retained store against a dict with a matcher."""
 
+import random
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from tests.vmq.mqtt.strategies import FILTERS, TOPICS
-from vmq.core.retained import MOST_NEW_NODES, NODE_SIZE, RetainedMessages, RetainNode, size_of
+from vmq.core.retained import MESSAGE_SIZE, MOST_IN_BLOCK, RetainedMessages
 from vmq.mqtt.message import Message
 from vmq.mqtt.topics import matches
 
@@ -21,11 +23,17 @@ def found(store: RetainedMessages, topic_filter: str) -> dict[str, Message]:
     return by_topic
 
 
-def node_count(node: RetainNode) -> int:
-    """Nodes below this one, each of which serves some message."""
-    below = list((node.children or {}).values())
-    assert all(each.message is not None or each.children for each in below)
-    return len(below) + sum(node_count(each) for each in below)
+def check_order(store: RetainedMessages) -> None:
+    """Every list holds what its bound says, and none is empty or too long."""
+    bounds = store.bounds
+    assert bounds[0] == b""
+    assert len(bounds) == len(store.blocks)
+    for bound, block, above in zip(bounds, store.blocks, [*bounds[1:], None], strict=True):
+        topics = [each.topic for each in block]
+        assert topics == sorted(set(topics))
+        assert all(bound <= each and (above is None or each < above) for each in topics)
+        assert len(topics) <= store.longest
+        assert topics or store.count == 0
 
 
 class RetainMachine(RuleBasedStateMachine):
@@ -33,13 +41,13 @@ class RetainMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.store = RetainedMessages()
+        self.store = RetainedMessages(longest=4)
         self.book: dict[str, Message] = {}
 
     @rule(topic=TOPICS, payload=st.binary(min_size=1, max_size=9))
     def keep(self, topic: str, payload: bytes) -> None:
         message = retained(topic, payload)
-        self.store.keep(topic, message)
+        self.store.keep(message)
         self.book[topic] = message
 
     @rule(topic=TOPICS)
@@ -55,19 +63,19 @@ class RetainMachine(RuleBasedStateMachine):
         assert found(self.store, topic_filter) == expected
 
     @invariant()
-    def it_counts_messages_nodes_and_bytes(self) -> None:
+    def it_counts_messages_and_bytes(self) -> None:
         store = self.store
+        check_order(store)
         assert store.count == len(self.book)
-        assert store.nodes == node_count(store.root)
-        content = sum(size_of(topic, len(each.payload)) for topic, each in self.book.items())
+        content = sum(len(topic.encode()) + len(each.payload) for topic, each in self.book.items())
         assert store.content == content
-        assert store.size() == content + NODE_SIZE * store.nodes
+        assert store.size() == content + MESSAGE_SIZE * store.count
 
     @rule(topic=TOPICS, size=st.integers(1, 9))
-    def it_knows_how_large_it_may_become(self, topic: str, size: int) -> None:
-        limit = self.store.size_with(topic, size, self.book.get(topic))
+    def it_knows_how_large_it_will_become(self, topic: str, size: int) -> None:
+        expected = self.store.size_with(topic, size, self.book.get(topic))
         self.keep(topic, bytes(size))
-        assert limit - MOST_NEW_NODES * NODE_SIZE <= self.store.size() <= limit
+        assert self.store.size() == expected
 
     @rule(topic=TOPICS)
     def get(self, topic: str) -> None:
@@ -76,34 +84,56 @@ class RetainMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         for topic in self.book:
             assert self.store.clear(topic)
-        assert self.store.root.children is None, "nodes that nobody needs"
+        assert self.store.blocks == [[]], "lists that nobody needs"
         assert self.store.size() == 0
 
 
-def test_deep_topics_have_a_node_each_and_one_where_they_part() -> None:
+def test_many_topics_in_any_order() -> None:
     store = RetainedMessages()
-    deep = "/".join("x" for _ in range(100))
-    for number in range(50):
-        topic = f"{deep}/{number}/{deep}"
-        store.keep(topic, retained(topic))
-    assert store.nodes == 1 + 50
-    assert set(found(store, f"{deep}/7/#")) == {f"{deep}/7/{deep}"}
-    assert len(found(store, f"{deep}/+/{deep}")) == 50
-    assert len(found(store, "#")) == 50
-    assert found(store, f"{deep}/+/{deep[:-2]}") == {}
+    topics = [f"{site}/{number}/x" for number in range(2 * MOST_IN_BLOCK) for site in "ab"]
+    random.Random(7).shuffle(topics)
+    for topic in topics:
+        store.keep(retained(topic))
+    check_order(store)
+    assert len(store.blocks) > 4
+    assert set(found(store, "#")) == set(topics)
+    assert set(found(store, "+/7/+")) == {"a/7/x", "b/7/x"}
+    assert set(found(store, "b/#")) == {each for each in topics if each[0] == "b"}
+    walk = store.walk("+/7/x")
+    walk.rest()
+    assert walk.visited < 10, "a walk leaps over what it cannot match"
+    for topic in topics[8:]:
+        store.clear(topic)
+        check_order(store)
+    assert len(store.blocks) <= 2, "lists that are short are put together"
 
 
 RetainMachine.TestCase.settings = settings(max_examples=30, stateful_step_count=30)
 TestRetainMachine = RetainMachine.TestCase
 
 
+def test_words_that_go_on_with_what_is_in_front_of_a_slash() -> None:
+    """Of topics in order, those below a word do not follow it at once."""
+    store = kept(["a/b", "a/b x/c", "a/b-x/c", "a/b.x/c", "a/b/c", "a/b0/c"])
+    assert list(found(store, "a/+/c")) == ["a/b x/c", "a/b-x/c", "a/b.x/c", "a/b/c", "a/b0/c"]
+    assert list(found(store, "+/b/#")) == ["a/b", "a/b/c"]
+
+
+def test_text_that_no_topic_has_finds_nothing() -> None:
+    """A client cannot send it; an operator can ask for it."""
+    store = kept(["a"])
+    assert store.get("\ud800") is None
+    assert store.match("\ud800/+") == []
+    assert not store.clear("\ud800")
+
+
 # --- a walk
 
 
 def kept(topics: list[str]) -> RetainedMessages:
-    messages = RetainedMessages()
+    messages = RetainedMessages(longest=4)
     for topic in topics:
-        messages.keep(topic, retained(topic))
+        messages.keep(retained(topic))
     return messages
 
 
@@ -130,7 +160,7 @@ def test_what_comes_and_goes_during_a_walk_does_no_harm(
     for topic in set(before) - set(after):
         messages.clear(topic)
     for topic in after:
-        messages.keep(topic, retained(topic, b"y"))
+        messages.keep(retained(topic, b"y"))
     found += [each.topic.decode() for each in walk.rest()]
     assert len(found) == len(set(found))
     stayed = {each for each in set(before) & set(after) if matches(topic_filter, each)}

@@ -7,7 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.wire import Wire
 from tests.vmq.http.conftest import get
-from vmq.core.retained import NODE_SIZE, size_of
+from vmq.core.retained import MESSAGE_SIZE
 from vmq.http.metrics import to_prometheus
 from vmq.runtime.histogram import Histogram
 from vmq.runtime.metrics import COUNTERS, GAUGES, HISTOGRAMS, Family, Sample
@@ -60,7 +60,7 @@ def test_figures_move_with_what_happens(web_broker: BrokerProcess) -> None:
     assert moved["queue_processes"] == 1
     assert moved["router_subscriptions"] == 1
     assert moved["retain_messages"] == 1
-    assert moved["retain_memory"] == size_of("metrics/a", len("kept")) + NODE_SIZE
+    assert moved["retain_memory"] == len("metrics/a") + len("kept") + MESSAGE_SIZE
     assert moved["store_commit_seconds_count"] > 0
     assert moved["process_cpu_seconds_total"] >= 0
     wire.close()

@@ -8,7 +8,7 @@ import pytest
 import vmq.resources.memory
 from tests.support.wire import connect_packet, publish_packet
 from tests.vmq.support import Client, House
-from vmq.core import retained as retain
+from vmq.core.retained import MESSAGE_SIZE
 from vmq.core.subscription_set import NODE_SIZE, SUBSCRIPTION_SIZE
 from vmq.protocol.connection import LARGE_CUT, Connection
 from vmq.resources.memory import INTERVAL, LEAST_ROOM, MemoryWatch, machine_bytes
@@ -148,13 +148,13 @@ def test_memory_is_measured_when_as_much_has_come_as_there_was_room(house: House
     assert len(measured) == 1
 
 
-def test_what_nodes_take_counts_as_come(house: House) -> None:
+def test_what_the_trees_take_counts_as_come(house: House) -> None:
     watch_of(house, [10])
     client = house.client("c")
     before = house.core.memory_grown
     packet = publish_packet("a/b", b"x", retain=True)
     client.send(packet)
-    assert house.core.memory_grown - before >= len(packet) + retain.NODE_SIZE
+    assert house.core.memory_grown - before >= len(packet) + MESSAGE_SIZE
     before = house.core.memory_grown
     client.subscribe(("c/d", 0))
     assert house.core.memory_grown - before >= NODE_SIZE + SUBSCRIPTION_SIZE
