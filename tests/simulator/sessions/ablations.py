@@ -112,7 +112,7 @@ ABLATIONS: dict[str, Ablation] = {
     "first": Ablation(
         "a slot knows which connection has begun a session: any other is told of it, though the first answer was lost",
         ((attachments, "is_told_of", without.told_of_what_is_in_it),),
-        (("handover",), (3,)),
+        (("handover",), (8,)),
     ),
     "forks": Ablation(
         "an owner serves when all nodes in reach have handed in their forks",
