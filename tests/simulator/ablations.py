@@ -246,7 +246,7 @@ ABLATIONS = {
     "cut": Ablation(
         "What is cut is cut from the producers' table, too.",
         [(Replica, "cut", _keep_table)],
-        20,
+        101,
         faults=CHURN,
     ),
     "retention": Ablation(

@@ -409,6 +409,10 @@ class Leading:
             if is_due:
                 self._name_files(name, progress, now)
             return
+        spared_until = progress.sent + options.spare_within
+        if progress.next < log.end and now < spared_until and self._is_spare(name):
+            self.tells_at = min(self.tells_at, spared_until)
+            return
         while progress.next < log.end and len(progress.flying) < self._window(progress):
             batches = log.read(progress.next, options.append_bytes)
             if not batches:
@@ -422,6 +426,19 @@ class Leading:
         elif has_news and not progress.probing:
             self.tells_at = min(self.tells_at, tells_at)
 
+    def _is_spare(self, voter: str) -> bool:
+        """Whether a majority without this voter takes what there is at once: those that have most, in voters' order."""
+        replica = self.replica
+        able = {
+            name: each.match
+            for name, each in self.progress.items()
+            if each.counts and not each.probing and replica.outlet.is_up(name)
+        }
+        voters = [name for name in replica.members.voters if name in able]
+        is_own = replica.name in replica.members.voters and replica.log.safe == replica.log.end
+        missing = replica.members.majority - is_own
+        return voter in sorted(voters, key=able.__getitem__, reverse=True)[missing:]
+
     def _window(self, progress: Progress) -> int:
         """How many messages with batches may be under way; others are not to wait for who lacks much."""
         options = self.replica.options
@@ -433,8 +450,8 @@ class Leading:
         replica = self.replica
         prev = batches[0].offset if batches else progress.next
         term = replica.state.terms.at(prev - 1)
-        settled = replica.commit == replica.log.end
-        quiet = settled and progress.match == replica.log.end and progress.counts
+        end = batches[-1].end if batches else progress.match
+        quiet = replica.commit == end == replica.log.end and progress.counts
         enough = None if progress.enough is None else (progress.life, progress.enough)
         progress.sent = now
         progress.told = replica.commit

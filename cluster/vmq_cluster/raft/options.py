@@ -24,6 +24,9 @@ class RaftOptions:
     #: What is committed is told with the rows that come next, or so much after the last ones: else a batch would take
     #: eight messages instead of four.
     tell_within: float = 0.005
+    #: Rows go at once to as many voters as make a majority, and to the others so much after the last ones: to take many
+    #: batches in one message, and to answer that once, costs a node, and the leader, little more than for one batch.
+    spare_within: float = 0.02
     #: What one message carries of a log, of a file, and how many messages are under way to a replica.
     append_bytes: int = 1 << 20
     piece_bytes: int = 256 * 1024

@@ -81,6 +81,34 @@ def test_a_leader_that_hears_no_majority_gives_up_and_its_rows_are_taken_back() 
     assert ("old", "b0") not in sim.group(old).replica.state.producers.next
 
 
+def test_a_follower_that_falls_silent_is_replaced_by_the_one_that_waited_for_rows() -> None:
+    """Only so many are sent rows at once as make a majority: who does not answer holds up one batch, and briefly."""
+    sim, leader, others = of_three("os")
+    sim.network.longest = 0.001
+    got: list[str] = []
+    silent = ""
+
+    def passes(sender: str, peer: str, envelope: Envelope) -> bool:
+        if any(isinstance(each, Append) and each.batches for _, each in envelope.items):
+            got.append(peer)
+        return sender != silent
+
+    def put(number: int) -> float:
+        """Returns how long it takes."""
+        answers, begun = sim.put(leader, "s", number), sim.now
+        sim.until(lambda: answers == ["done"], 0.1, 0.001)
+        return sim.now - begun
+
+    sim.passes = passes
+    put(0)
+    assert sorted(got) == others, "after a rest all get rows"
+    put(1)
+    (silent,) = got[2:]
+    put(2)
+    assert put(3) < sim.options.spare_within, "the other one gets rows at once by now"
+    assert got[-1] != silent
+
+
 def test_a_leader_that_is_heard_and_hears_nobody_gives_up() -> None:
     sim, old, others = of_three()
     sim.network.cuts |= {(name, old) for name in others}
