@@ -293,7 +293,7 @@ class Roads:
             return True
         self._question += 1
         message = produce(self._question, group, sent, early)
-        if not self._outboxes.send_quick(node_of(to), message):
+        if not self._outboxes.send_at_once(node_of(to), message):
             return False
         self._questions[self._question] = answer
         if len(self._questions) > _MOST:
@@ -337,7 +337,7 @@ class Roads:
             leader = self._places.leaders.get(message.group, "") if status == ELSEWHERE else ""
             left_out = max(0, status - REFUSED)
             produced = Produced(message.question, status - left_out, leader, left_out)
-            self._outboxes.send_quick(peer, produced)
+            self._outboxes.send_at_once(peer, produced)
 
         self._take(message.group, mark, rows, size_of(rows), message.early, answer)
 

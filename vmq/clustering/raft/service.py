@@ -213,7 +213,7 @@ class GroupService:
         self._passes.tell(lambda: self._send(node_of(peer), GroupEnvelope(raw)))
 
     def _send(self, node: str, message: GroupEnvelope) -> None:
-        self._outboxes.send_quick(node, message)
+        self._outboxes.send_at_once(node, message)
 
     def on_led(self, group: str, leader: str, term: int) -> None:
         self._passes.tell(lambda: self._on_led(group, leader))

@@ -28,6 +28,8 @@ from vmq_cluster.raft.routine import is_routine
 
 #: Bytes of rows, or of an envelope, that are little.
 LITTLE: Final = 32 * 1024
+#: Seconds by which the loop may be early: it counts in milliseconds.
+_ROUNDED: Final = 0.0005
 
 
 class LoopPasses:
@@ -45,8 +47,8 @@ class LoopPasses:
         self._works: list[Take | tuple[str, bytes]] = []
         #: What is told in the present pass, whoever makes it.
         self._events: list[Callable[[], None]] = []
-        #: When others are told what is committed.
-        self._tells_at = AT_NO_TIME
+        #: When others are to be told something, and when the loop looks whether it is time.
+        self._tells_at = self._looks_at = AT_NO_TIME
         self.is_closed = False
 
     def take(self, take: Take) -> None:
@@ -78,24 +80,30 @@ class LoopPasses:
             else:
                 self._groups.receive(*work)
 
-    def _tell(self) -> None:
-        """Time for leaders to say what is committed."""
-        self._tells_at = AT_NO_TIME
-        if self._groups.turns.enter():
-            self._end(time.monotonic())
+    def _look(self) -> None:
+        """Time for leaders to say something, unless they did with what came meanwhile."""
+        self._looks_at = AT_NO_TIME
+        now = time.monotonic()
+        if now < self._tells_at:
+            self._look_later(now)
+        elif self._groups.turns.enter():
+            self._end(now)
         else:
             self._groups.turns.wake()
+
+    def _look_later(self, now: float) -> None:
+        if self._tells_at < self._looks_at:
+            self._looks_at = self._tells_at
+            self._loop.call_later(max(0.0, self._tells_at - now) + _ROUNDED, self._look)
 
     def _end(self, now: float) -> None:
         """The end of a pass, and of the loop's turn."""
         try:
-            tells_at = self._groups.finish_routine(now)
+            self._tells_at = self._groups.finish_routine(now)
             events, self._events = self._events, []
         finally:
             self._groups.turns.turn.release()
-        if tells_at < self._tells_at:
-            self._tells_at = tells_at
-            self._loop.call_later(max(0.0, tells_at - now), self._tell)
+        self._look_later(now)
         self._deliver(events)
 
     # --- what is told
