@@ -137,6 +137,7 @@ CALLBACKS = {
     "ListenerContext.opened": "the listener's: once a connection",
     "OnCommit.actions": "what is to be done once, of many kinds: one a batch of another node",
     "OnCommit.resumed": "when a store has room again",
+    "Outbox.leading": "what a pass ends with: one a batch for another process of this machine",
     "Pending.cancel": "whoever will answer: one a question",
     "Pending.charge": "whoever will answer: one a question",
     "Pending.then": "whoever asked: one a question",

@@ -150,6 +150,35 @@ class Channels:
         outgoing = self._checked(peer, payload)
         return peer in self._up and not outgoing.unreliable
 
+    def next_place(self, peer: str, payload: bytes) -> tuple[int, int, int] | None:
+        """Where a reliable payload stands that goes now: epoch, oldest number that is kept, its own number.
+
+        None: it has to wait for its turn, or for the peer.
+
+        Raises:
+            ClusterError: the peer is no member, or the payload is too long for any channel.
+        """
+        outgoing = self._checked(peer, payload)
+        waits = outgoing.sent < len(outgoing.waiting)
+        size = outgoing.size + len(payload) + OVERHEAD
+        is_full = outgoing.sent and size > min(
+            self._options.window_bytes, self._options.channel_bytes
+        )
+        if peer not in self._up or waits or is_full:
+            return None
+        return self._identity.epoch, outgoing.oldest, outgoing.oldest + outgoing.sent
+
+    def went(self, peer: str, payload: bytes, ticket: Any, now: float) -> None:
+        """A payload is under way at its `next_place`."""
+        outgoing = self._outgoing[peer]
+        size = len(payload) + OVERHEAD
+        outgoing.waiting.append((payload, ticket))
+        outgoing.size += size
+        outgoing.sent += 1
+        outgoing.sent_size += size
+        outgoing.deadline = now + self._options.resend_timeout * outgoing.backoff
+        self._sending.add(peer)
+
     def waiting(self, peer: str) -> tuple[int, int]:
         """How many payloads wait for a peer or for its acknowledgement, and what they count in bytes."""
         outgoing = self._outgoing.get(peer)
@@ -203,38 +232,43 @@ class Channels:
     # --- the receiving end
 
     def on_reliable(self, peer: str, message: Reliable) -> None:
-        """Numbered payloads, some of which may have been here before."""
+        """Numbered payloads of a frame."""
+        arrived = self.take(peer, message.epoch, message.oldest, message.first, message.payloads)
+        if arrived is not None:
+            self._outbox.emit(arrived)
+
+    def take(
+        self, peer: str, epoch: int, oldest: int, first: int, payloads: list[bytes]
+    ) -> Arrived | None:
+        """Numbered payloads, some of which may have been here before; returns those that are handed on now."""
         incoming = self._incoming.get(peer)
         if incoming is None:
             self._incoming[peer] = incoming = Incoming()
-        if message.epoch < incoming.epoch:
-            return
-        if message.epoch > incoming.epoch or message.oldest > incoming.expected:
+        if epoch < incoming.epoch:
+            return None
+        if epoch > incoming.epoch or oldest > incoming.expected:
             # A new life of the sender; or an earlier one of this node acknowledged more than this one has seen.
-            incoming.epoch = message.epoch
-            incoming.expected = message.oldest
-            incoming.confirmed = message.oldest - 1
-        while incoming.held and (message.epoch, 0) < incoming.held[0][0] < (
-            message.epoch,
-            message.oldest,
-        ):
+            incoming.epoch = epoch
+            incoming.expected = oldest
+            incoming.confirmed = oldest - 1
+        while incoming.held and (epoch, 0) < incoming.held[0][0] < (epoch, oldest):
             incoming.held_size -= incoming.held.popleft()[1]  # the sender waits for them no more
-        end = message.first + len(message.payloads)
+        end = first + len(payloads)
         is_full = incoming.held_size >= self._options.held_bytes
-        if message.first <= incoming.expected < end and not is_full:
-            fresh = message.payloads[incoming.expected - message.first :]
-            receipt = (message.epoch, end - 1)
-            incoming.expected = end
-            if self.holds:
-                size = sum(map(len, fresh)) + OVERHEAD * len(fresh)
-                incoming.held.append((receipt, size))
-                incoming.held_size += size
-            else:
-                incoming.confirmed = end - 1
-                self._acks.add(peer)
-            self._outbox.emit(Arrived(peer, reliable=True, payloads=fresh, receipt=receipt))
-        else:  # what was said before may have been lost
+        if not first <= incoming.expected < end or is_full:
+            self._acks.add(peer)  # what was said before may have been lost
+            return None
+        fresh = payloads[incoming.expected - first :]
+        receipt = (epoch, end - 1)
+        incoming.expected = end
+        if self.holds:
+            size = sum(map(len, fresh)) + OVERHEAD * len(fresh)
+            incoming.held.append((receipt, size))
+            incoming.held_size += size
+        else:
+            incoming.confirmed = end - 1
             self._acks.add(peer)
+        return Arrived(peer, reliable=True, payloads=fresh, receipt=receipt)
 
     def confirm(self, peer: str, receipt: tuple[int, int]) -> None:
         """What arrived with this receipt is safe, and all that came before it."""

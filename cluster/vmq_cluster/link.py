@@ -49,7 +49,8 @@ from vmq_cluster.transport.sockets import (
     Monitor,
     Socket,
 )
-from vmq_cluster.transport.unix import UnixListener, UnixPeer
+from vmq_cluster.transport.unix import UnixPeer
+from vmq_cluster.transport.unix_listener import UnixListener
 
 log = logging.getLogger("vmq.cluster.link")
 
@@ -110,6 +111,8 @@ class Link:
         self._on_gone = on_gone
         #: Told of payloads that came without a frame: from whom, in which life of his.
         self.on_payloads: Callable[[str, int, list[bytes]], None] = lambda *_: None
+        #: The same of one of a reliable channel: with his life, the oldest number that he keeps, and its own.
+        self.on_numbered: Callable[[str, tuple[int, int, int], bytes], None] = lambda *_: None
         self._context = zmq.Context()
         self._sockets: list[Socket | UnixListener] = []
         self._peers: dict[str, Peer | UnixPeer] = {}
@@ -177,9 +180,8 @@ class Link:
         return address
 
     def _start_unix(self, path: str) -> str:
-        listener = UnixListener(
-            self.received, self.received_at_once, self.warn, self._key, self._patience
-        )
+        received = self.received, self.received_at_once, self.received_numbered
+        listener = UnixListener(*received, self.warn, self._key, self._patience)
         try:
             address = listener.open(path)
         except OSError as error:
@@ -258,6 +260,22 @@ class Link:
             return False
         self.traffic.went(name, len(payload))
         return True
+
+    def is_near(self, name: str) -> bool:
+        """Whether payloads go to a member without frames: it is on this machine, and has been heard of here."""
+        peer = self._peers.get(name)
+        return isinstance(peer, UnixPeer) and peer.is_ready()
+
+    def send_numbered(self, name: str, place: tuple[int, int, int], payload: bytes) -> bool | None:
+        """The same of a reliable channel, with the life, the oldest number that is kept, and the payload's own.
+
+        Returns whether the system has taken it whole: it gets there though this process ends. None: it did not go.
+        """
+        peer = self._peers.get(name)
+        went = peer.send_numbered(place, payload) if isinstance(peer, UnixPeer) else None
+        if went is not None:
+            self.traffic.went(name, len(payload))
+        return went
 
     def contact(self, address: str, frame: Frame) -> None:
         """Sends a frame to whoever listens at an address."""
@@ -371,6 +389,16 @@ class Link:
             return
         self.traffic.came(name, sum(map(len, payloads)))
         self.on_payloads(name, life, payloads)
+
+    def received_numbered(
+        self, connection: bytes, place: tuple[int, int, int], payload: bytes
+    ) -> None:
+        """One payload of a reliable channel, as above."""
+        name = self._senders.get(connection)
+        if name is None or connection in self._deaf:
+            return
+        self.traffic.came(name, len(payload))
+        self.on_numbered(name, place, payload)
 
     def _decode(self, parts: list[bytes]) -> Frame:
         if len(parts) != 2:

@@ -204,6 +204,14 @@ class Machine:
         self.detector.heard(peer, now)
         return True
 
+    def takes(self, peer: str, epoch: int, now: float) -> bool:
+        """The same of what is reliable: that counts also if its sender has ended since."""
+        if self._order.epoch(peer) != epoch or peer not in self.membership.others:
+            return False
+        if self.detector.is_up(peer):
+            self.detector.heard(peer, now)
+        return True
+
     def lost(self, peer: str, reason: str, now: float) -> list[Effect]:
         """The link to a peer broke."""
         self.detector.lost(peer, reason, now)

@@ -34,6 +34,7 @@ from vmq_cluster.effects import (
     Transmit,
 )
 from vmq_cluster.errors import ClusterError, StorageError, UnwrittenError
+from vmq_cluster.followers import Followers
 from vmq_cluster.link import Link
 from vmq_cluster.machine import Machine
 from vmq_cluster.messages import Frame
@@ -91,12 +92,12 @@ class ClusterNode:
             self._receive, self._on_nonsense, key, patience, versions.speaks, self._on_gone
         )
         self._link.on_payloads = self._receive_at_once
+        self._link.on_numbered = self._receive_numbered
         #: Those of this node.
         self.versions: Final = versions
         self._machine: Machine | None = None
-        self._callbacks: dict[type, list[Callable[[Any], None]]] = {}
+        self._followers = Followers()
         self._holds = False
-        self._watchers: list[tuple[str, Callable[[list[Changed]], None]]] = []
         self._is_flush_due = False
         self._timer: asyncio.TimerHandle | None = None
         self._left: asyncio.Future[bool] | None = None
@@ -226,15 +227,7 @@ class ClusterNode:
 
     def on(self, kind: type[E], callback: Callable[[E], None]) -> None:
         """Calls back with each effect of a kind. A callback that fails is logged and harms nobody."""
-        self._callbacks.setdefault(kind, []).append(callback)
-
-    def on_peer_up(self, callback: Callable[[str], None]) -> None:
-        """Calls back with the name of a member that can be reached from now on."""
-        self.on(PeerUp, lambda effect: callback(effect.peer))
-
-    def on_peer_down(self, callback: Callable[[str], None]) -> None:
-        """Calls back with the name of a member that cannot be reached any more."""
-        self.on(PeerDown, lambda effect: callback(effect.peer))
+        self._followers.on(kind, callback)
 
     # --- the replicated map
 
@@ -281,12 +274,7 @@ class ClusterNode:
     def watch(self, prefix: str, callback: Callable[[Changed], None]) -> None:
         """Calls back with each change under a prefix, made here or elsewhere."""
         self._running.metadata.watch(prefix)
-
-        def chosen(effect: Changed) -> None:
-            if effect.prefix == prefix:
-                callback(effect)
-
-        self.on(Changed, chosen)
+        self._followers.watch(prefix, callback)
 
     def watch_steps(self, prefix: str, callback: Callable[[list[Changed]], None]) -> None:
         """Calls back with all changes under a prefix that one step brought, before anything else of that step is told.
@@ -294,7 +282,7 @@ class ClusterNode:
         So whoever keeps a picture of the prefix has the whole of it when other callbacks look at it.
         """
         self._running.metadata.watch(prefix)
-        self._watchers.append((prefix, callback))
+        self._followers.watch_steps(prefix, callback)
 
     # --- bytes for the others
 
@@ -327,6 +315,25 @@ class ClusterNode:
             if self._link.send_at_once(peer, machine.identity.epoch, payload):
                 return True
         return self.send_unreliable(peer, payload)
+
+    def is_near(self, peer: str) -> bool:
+        """Whether a peer is on this machine, and `send_through` may bring something there at once."""
+        return self._link.is_near(peer)
+
+    def send_through(self, peer: str, payload: bytes, ticket: Any = None) -> bool:
+        """As `send`, at once if it can be; returns whether the system has it whole, whatever ends this process.
+
+        Raises:
+            ClusterError: as `send`.
+        """
+        channels = self._running.channels
+        place = channels.next_place(peer, payload)
+        went = None if place is None else self._link.send_numbered(peer, place, payload)
+        if went is None:
+            self.send(peer, payload, ticket)
+            return False
+        channels.went(peer, payload, ticket, self._now())
+        return went
 
     def hold(self) -> None:
         """What arrives reliably is from now on acknowledged only when `confirm` says so. Before `start`."""
@@ -407,7 +414,18 @@ class ClusterNode:
     def _receive_at_once(self, peer: str, life: int, payloads: list[bytes]) -> None:
         machine = self._machine
         if machine is not None and self.failure is None and machine.hears(peer, life, self._now()):
-            self._tell(Arrived(peer, False, payloads))
+            self._followers.tell(Arrived(peer, False, payloads))
+
+    def _receive_numbered(self, peer: str, place: tuple[int, int, int], payload: bytes) -> None:
+        machine = self._machine
+        if machine is None or self.failure is not None:
+            return
+        if machine.takes(peer, place[0], self._now()):
+            arrived = machine.channels.take(peer, *place, [payload])
+            if arrived is None or not self._holds:
+                self._flush_soon()  # the peer is told how far this node has come
+            if arrived is not None:
+                self._followers.tell(arrived)
 
     def _on_gone(self, peer: str) -> None:
         if self._machine is not None:
@@ -449,12 +467,7 @@ class ClusterNode:
         self._end_leave(False)
 
     def _carry_out(self, effects: list[Effect]) -> None:
-        all_changes = [each for each in effects if type(each) is Changed]
-        if all_changes:
-            for prefix, watcher in self._watchers:
-                changes = [each for each in all_changes if each.prefix == prefix]
-                if changes:
-                    self._call(watcher, changes)
+        self._followers.tell_changes(effects)
         for effect in effects:
             match effect:
                 case Transmit():
@@ -478,20 +491,9 @@ class ClusterNode:
                     log.warning("refused node %s: %s", effect.peer, effect.reason)
                 case Left():
                     self._end_leave(effect.complete)
-            self._tell(effect)
+            self._followers.tell(effect)
 
     def _end_leave(self, is_complete: bool) -> None:
         """Nobody waits for the end of a leave any more."""
         if self._left is not None and not self._left.done():
             self._left.set_result(is_complete)
-
-    def _tell(self, effect: Effect) -> None:
-        for callback in self._callbacks.get(type(effect), ()):
-            self._call(callback, effect)
-
-    def _call(self, callback: Callable[[Any], None], news: Any) -> None:
-        try:
-            callback(news)
-        except Exception:  # the application's own
-            what = news[0] if isinstance(news, list) else news
-            log.exception("a callback for %s failed", type(what).__name__)

@@ -196,6 +196,25 @@ def test_a_large_pass_is_several_and_the_window_bounds_what_is_under_way() -> No
     ]
 
 
+def test_a_payload_may_go_now_if_it_is_the_next_and_there_is_room() -> None:
+    one = One(window_bytes=3 * (100 + OVERHEAD))
+    channels, payload = one.channels, b"x" * 100
+    for number in (1, 2, 3):
+        assert channels.next_place("b", payload) == (one.epoch, 1, number)
+        channels.went("b", payload, None, 0.0)
+    assert channels.next_place("b", payload) is None, "the window is full"
+    assert one.sent() == []
+    channels.on_received("b", Received(one.epoch, 2))
+    assert channels.next_place("b", payload) == (one.epoch, 3, 4)
+    channels.send("b", payload)
+    assert channels.next_place("b", payload) is None, "one waits before it"
+    assert one.sent() == [Reliable(one.epoch, 3, 4, [payload])]
+    channels.set_peers([])
+    assert channels.next_place("b", payload) is None
+    channels.set_peers(["b"])
+    assert one.sent() == [Reliable(one.epoch, 3, 3, [payload, payload])]
+
+
 def test_silence_is_answered_by_sending_again_at_growing_intervals(one: One) -> None:
     one.channels.send("b", b"x")
     times = []

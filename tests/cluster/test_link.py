@@ -38,6 +38,9 @@ class End:
         )
         #: What came without a frame: from whom, in which life of his.
         self.payloads: list[tuple[str, int, bytes]] = []
+        #: The same of reliable channels, with their places.
+        self.numbered: list[tuple[str, tuple[int, int, int], bytes]] = []
+        self.link.on_numbered = lambda *each: self.numbered.append(each)
         self.sent = 0
         self.address = ""
 

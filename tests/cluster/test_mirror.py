@@ -23,7 +23,9 @@ ELSEWHERE = {
     "order.py": "test_channels.py: frames that come twice or late",
     "records.py": "test_metadata.py: seen in what is stored",
     "round_trips.py": "test_detector.py: who is waited for",
+    "followers.py": "test_node.py: who is told, and what of callbacks that fail",
     "traffic.py": "test_link.py: what the link counts",
+    "unix_listener.py": "transport/test_unix.py, transport/test_accepting.py: both ends",
     "unix_paths.py": "transport/test_unix.py: paths that are in use, left over, too long or no socket",
 }
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.until import until
 from vmq_cluster.addresses import generate_key
 from vmq_cluster.effects import (
     Acknowledged,
@@ -142,6 +143,35 @@ async def test_what_is_sent_at_once_keeps_its_order_and_counts_in_the_life_that_
     two._receive_at_once("n0", one.machine.identity.epoch + 1, [b"of another life"])
     two._receive_at_once("n9", one.machine.identity.epoch, [b"of a stranger"])
     assert arrived.empty()
+
+
+async def test_what_goes_through_keeps_the_order_of_its_channel_and_is_acknowledged(
+    nodes: list[ClusterNode], tmp_path: Path
+) -> None:
+    near = {name: f"ipc://{tmp_path}/{name}" for name in ("n0", "n1")}
+    one, two = await joined(nodes, 2, nearby=near)
+    came: list[bytes] = []
+    done: list[int] = []
+    two.on(Arrived, lambda effect: came.extend(effect.payloads))
+    one.on(Acknowledged, lambda effect: done.extend(effect.tickets))
+    assert one.is_near("n1")
+    for number in range(0, 20, 4):
+        assert one.send_through("n1", b"%d" % number, number)
+        assert one.send_through("n1", b"%d" % (number + 1), number + 1)
+        one.send("n1", b"%d" % (number + 2), number + 2)
+        assert not one.send_through("n1", b"%d" % (number + 3), number + 3), "one waits before it"
+        one.flush()
+    await until(lambda: len(done) == 20)
+    assert came == [b"%d" % number for number in range(20)]
+    assert done == list(range(20))
+    epoch = one.machine.identity.epoch
+    for name, life in (("n0", epoch + 1), ("n0", epoch - 1), ("n9", epoch)):
+        two._receive_numbered(name, (life, 1, 21), b"of another life, or a stranger")
+    two._receive_numbered("n0", (epoch, 1, 20), b"once more")
+    assert len(came) == 20
+    two._step(two.machine.lost, "n0", "its process has ended")
+    two._receive_numbered("n0", (epoch, 1, 21), b"what it had left")
+    assert came[20:] == [b"what it had left"]
 
 
 async def test_a_pass_can_be_flushed_before_its_end(nodes: list[ClusterNode]) -> None:

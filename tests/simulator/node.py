@@ -81,6 +81,10 @@ class SimLink(Link):
         """Everything goes in frames, as between machines."""
         return False
 
+    def is_near(self, name: str) -> bool:
+        """See `send_at_once`."""
+        return False
+
     def contact(self, address: str, frame: Frame) -> None:
         if not self._life.is_over:
             self._world.carry(self._name, address, encode(frame))

@@ -9,6 +9,7 @@ What waits there counts like what waits in the socket's own buffer.
 """
 
 import logging
+from collections.abc import Callable
 from typing import Final
 
 from vmq_hooks.types import Peer
@@ -309,6 +310,8 @@ class Outbox:
 
     def __init__(self) -> None:
         self.touched: list[Output] = []
+        #: Done at the end of the pass, before anything is written: answers may wait for it.
+        self.leading: list[Callable[[], None]] = []
         #: The store's commits. Whatever waits for one that fails is cut off.
         self.stored = Durable(is_near=True)
         #: Lanes that may have nothing to wait for any more.
@@ -321,6 +324,8 @@ class Outbox:
 
     def flush(self) -> None:
         """Ends a pass: writes what waits for nothing any more, and every touched output that waits for nothing."""
+        if self.leading:
+            self.lead()
         if self.ready:
             self.write_released()
         touched = self.touched
@@ -333,6 +338,15 @@ class Outbox:
                 self.hold(output)
             else:
                 self.write(output)
+
+    def lead(self) -> None:
+        """Does what comes before all that is written."""
+        leading, self.leading = self.leading, []
+        for act in leading:
+            try:
+                act()
+            except Exception:
+                log.exception("cannot do what the end of a pass begins with")
 
     def write(self, output: Output) -> None:
         """Writes one output; what its transport raises is its own end, not that of the others."""

@@ -4,9 +4,11 @@ ZeroMQ brings a frame to its threads and back, which wakes somebody up twice on 
 machine that is most of what a frame costs. What is said is the same: a node listens at one socket, and connects to
 that of each other node to speak; a frame goes one way on one connection, with its length in front.
 
-What arrives at most once needs no frame around it: such a payload goes by itself, behind its length with `_AT_ONCE` in
+What arrives at most once needs no frame around it: such a payload goes by itself, behind its length with `AT_ONCE` in
 it and the life of its sender, once a frame has said on this connection who that is. It waits for no turn of the event
-loop, which gathers by itself what one turn writes. Compiled: a class of asyncio's own would not be.
+loop. So does a reliable payload that is the next one of its channel, with `NUMBERED` in its length and its place
+there; what the system has taken of it whole reaches the peer though this process ends. Compiled: a class of asyncio's
+own would not be.
 
 **Who may.** The socket belongs to the node's user alone. Besides, each side shows that it has the cluster's key, or
 that it has none either, by a digest of what the other one has just drawn (HMAC, RFC 2104): nodes of two clusters on one
@@ -21,50 +23,42 @@ import struct
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import Any, Final, cast
 
-from mypy_extensions import i64
-
 from vmq_cluster.messages import MAX_FRAME
-from vmq_cluster.transport.accepting import Accepting
 from vmq_cluster.transport.refusals import Refusals
-from vmq_cluster.transport.sockets import READS, SMALL_BUFFER, Warn
-from vmq_cluster.transport.unix_paths import listening_at
+from vmq_cluster.transport.sockets import SMALL_BUFFER, Warn
 
 log = logging.getLogger("vmq.cluster.link")
 
-_LENGTH: Final = struct.Struct("<I")
+LENGTH: Final = struct.Struct("<I")
 #: In the length of a payload that comes without a frame. Then follows the life of the sender.
-_AT_ONCE: Final = 1 << 31
+AT_ONCE: Final = 1 << 31
 _LENGTH_AND_LIFE: Final = struct.Struct("<IQ")
-_LIFE: Final = 8
+LIFE: Final = 8
+#: The same of one of a reliable channel. Then follow the life, the oldest number that is kept, and its own.
+NUMBERED: Final = 1 << 30
+_LENGTH_AND_PLACE: Final = struct.Struct("<IQQQ")
+PLACE: Final = 24
 #: Bytes up to which it costs less to copy a payload than to write two pieces.
 _COPIED: Final = 16 * 1024
 #: Bytes that each side draws, and of the digest that answers them.
-_NONCE: Final = 32
-_DIGEST: Final = 32
+NONCE: Final = 32
+DIGEST: Final = 32
 # Not final, for tests set them otherwise: a compiled module has constants in its code.
 #: Seconds between attempts to connect: at first, and at most.
 _RECONNECT = 0.1
 _RECONNECT_MAX = 2.0
 #: What a frame that waits counts for besides its bytes.
 _FRAME: Final = 64
-#: Connections at a time; each node that is met has one.
-_MAX_CONNECTIONS: Final = 4096
-
-_WRONG_KEY: Final = (
-    "it has another cluster key than this node, or one of the two has none; it is refused until both have the same "
-    "cluster.key_file"
-)
 
 
-def _proof(key: str | None, side: bytes, drawn: bytes) -> bytes:
+def proof_of(key: str | None, side: bytes, drawn: bytes) -> bytes:
     """What shows that a side has the key. Each side's is its own, or an echo would be one."""
     return hmac.digest((key or "").encode(), side + drawn, "sha256")
 
 
-class _End:
+class End:
     """One connection, until it is over."""
 
     def __init__(self) -> None:
@@ -93,233 +87,13 @@ class _End:
             self.transport.abort()
 
 
-class _Heard(_End):
-    """A connection of another node, which speaks."""
-
-    def __init__(self, listener: "UnixListener", name: bytes) -> None:
-        super().__init__()
-        self._listener = listener
-        self.name = name
-        self._drawn = secrets.token_bytes(_NONCE)
-        #: What is left for the next pass, from a place on.
-        self._data = b""
-        self._at = 0
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)
-        self._listener.came(self)
-        if self.transport is not None:
-            self.transport.write(self._drawn)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        super().connection_lost(exc)
-        self._buffer.clear()
-        self._data = b""
-        self._at = 0
-        self._listener.went(self)
-
-    @property
-    def is_greeted(self) -> bool:
-        return self._is_greeted
-
-    def data_received(self, data: bytes) -> None:
-        buffer = self._buffer
-        if buffer or not self._is_greeted:
-            buffer.extend(data)
-            if not self._is_greeted:
-                self._greet()
-            if not self._is_greeted or len(buffer) < self._needed():
-                return
-            data = bytes(buffer)
-            buffer.clear()
-        self._data = data if self._at == len(self._data) else self._data[self._at :] + data
-        self._at = 0
-        if self._take():
-            self._pause()
-
-    def _needed(self) -> int:
-        """How long the first frame is, as far as it is known."""
-        buffer = self._buffer
-        if len(buffer) < _LENGTH.size:
-            return _LENGTH.size
-        length: int = _LENGTH.unpack_from(buffer)[0]
-        if length & _AT_ONCE:
-            length += _LIFE - _AT_ONCE
-        return _LENGTH.size + length if length <= MAX_FRAME else 0
-
-    def _greet(self) -> None:
-        """Looks at what the other side shows, and answers what it has drawn."""
-        if len(self._buffer) < _DIGEST + _NONCE or self.transport is None:
-            return
-        shown, drawn = bytes(self._buffer[:_DIGEST]), bytes(self._buffer[_DIGEST:][:_NONCE])
-        if not hmac.compare_digest(shown, self._listener.proof(b"speaks", self._drawn)):
-            self._listener.warn(f"refused a node at {self._listener.address}: {_WRONG_KEY}")
-            self.abort()
-            return
-        del self._buffer[: _DIGEST + _NONCE]
-        self._is_greeted = True
-        self.transport.write(self._listener.proof(b"hears", drawn))
-
-    def _take(self) -> bool:
-        """Hands on what is there, up to a bound, so that clients have their turn; returns whether there may be more."""
-        data = self._data
-        end: i64 = len(data)
-        at: i64 = self._at
-        frames: i64 = 0
-        life: i64 = 0
-        payloads: list[bytes] = []
-        while frames < READS:
-            start = at + 4
-            length: i64 = 0
-            if start <= end:
-                length = data[at] | data[at + 1] << 8 | data[at + 2] << 16 | data[at + 3] << 24
-            is_at_once = length & _AT_ONCE != 0
-            if is_at_once:
-                length &= ~_AT_ONCE
-                start += _LIFE
-            if length > MAX_FRAME:
-                self._refuse(length)
-                return False
-            if start + length > end:
-                break
-            if is_at_once:
-                life = _life_at(data, start - _LIFE)
-                payloads.append(data[start : start + length])
-            else:
-                if payloads:
-                    self._listener.heard_at_once(self.name, life, payloads)
-                    payloads = []
-                self._listener.heard(self.name, data[start : start + length])
-                frames += 1
-            at = start + length
-        if payloads:
-            self._listener.heard_at_once(self.name, life, payloads)
-        if frames == READS:
-            self._at = at
-            return True
-        if at < end:
-            self._buffer.extend(data[at:])
-        self._data = b""
-        self._at = 0
-        return False
-
-    def _refuse(self, length: int) -> None:
-        self._listener.warn(
-            f"a frame of {length} bytes at {self._listener.address}: the limit is {MAX_FRAME}; its connection is closed"
-        )
-        self.abort()
-
-    def _pause(self) -> None:
-        if self.transport is not None:
-            self.transport.pause_reading()
-            asyncio.get_running_loop().call_soon(self._go_on)
-
-    def _go_on(self) -> None:
-        """Takes what was left for this pass."""
-        if self.transport is None:
-            return
-        if self._take():
-            asyncio.get_running_loop().call_soon(self._go_on)
-        elif self.transport is not None:
-            self.transport.resume_reading()
-
-
-def _life_at(data: bytes, at: int) -> int:
-    return int.from_bytes(data[at : at + _LIFE], "little")
-
-
-class UnixListener:
-    """Where other nodes of this machine speak to this one; `closed` is done when it is gone."""
-
-    last_host: Final = ""
-
-    def __init__(
-        self,
-        received: Callable[[list[bytes]], None],
-        received_at_once: Callable[[bytes, int, list[bytes]], None],
-        warn: Warn,
-        key: str | None,
-        patience: float,
-    ) -> None:
-        """`received` is told of each frame, `received_at_once` of payloads without one and the life of their sender."""
-        self._received = received
-        self._received_at_once = received_at_once
-        self._key = key
-        self._patience = patience
-        self._accepting: Accepting | None = None
-        self._connections: set[_Heard] = set()
-        self._named = 0
-        self.warn = warn
-        self.address = ""
-        self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def open(self, path: str) -> str:
-        """Listens at a path; returns the address.
-
-        Raises:
-            OSError: it cannot, or somebody listens there.
-        """
-        self.address = f"ipc://{path}"
-        self._accepting = Accepting(listening_at(path), self._connection, self.warn)
-        return self.address
-
-    def _connection(self) -> _Heard:
-        self._named += 1
-        # ZeroMQ's begin with a zero, where it listens as well.
-        return _Heard(self, b"u%d" % self._named)
-
-    def proof(self, side: bytes, drawn: bytes) -> bytes:
-        """What shows that a side has the key of this node."""
-        return _proof(self._key, side, drawn)
-
-    def came(self, connection: _Heard) -> None:
-        """Somebody has connected, and is given a while to say who it is."""
-        # One that was accepted as this was closed comes afterwards.
-        if self.closed.done() or len(self._connections) >= _MAX_CONNECTIONS:
-            connection.abort()
-            return
-        self._connections.add(connection)
-        asyncio.get_running_loop().call_later(self._patience, self._look_at, connection)
-
-    def _look_at(self, connection: _Heard) -> None:
-        if not connection.is_greeted:
-            connection.abort()
-
-    def went(self, connection: _Heard) -> None:
-        self._connections.discard(connection)
-
-    def heard(self, connection: bytes, raw: bytes) -> None:
-        """One frame of a connection that has a name."""
-        try:
-            self._received([connection, raw])
-        except Exception:  # a defect here, which keeps nobody from the next frame
-            log.exception("cannot take what a node sent")
-
-    def heard_at_once(self, connection: bytes, life: int, payloads: list[bytes]) -> None:
-        """Payloads of a connection that has a name, all of one life of its owner."""
-        try:
-            self._received_at_once(connection, life, payloads)
-        except Exception:  # as above
-            log.exception("cannot take what a node sent")
-
-    def close(self) -> None:
-        if self._accepting is not None:
-            self._accepting.close()
-            with suppress(OSError):
-                Path(self.address.removeprefix("ipc://")).unlink()
-        for connection in list(self._connections):
-            connection.abort()
-        if not self.closed.done():
-            self.closed.set_result(None)
-
-
-class _Spoken(_End):
+class _Spoken(End):
     """The connection by which this node speaks."""
 
     def __init__(self, peer: "UnixPeer") -> None:
         super().__init__()
         self._peer = peer
-        self._drawn = secrets.token_bytes(_NONCE)
+        self._drawn = secrets.token_bytes(NONCE)
         self._has_shown = False
         #: Whether a frame has said who speaks.
         self.is_introduced = False
@@ -337,13 +111,13 @@ class _Spoken(_End):
         if self._is_greeted or self.transport is None:
             self.abort()  # who listens says nothing more
         elif not self._has_shown:
-            if len(self._buffer) >= _NONCE:
+            if len(self._buffer) >= NONCE:
                 self._has_shown = True
-                shown = self._peer.proof(b"speaks", bytes(self._buffer[:_NONCE]))
+                shown = self._peer.proof(b"speaks", bytes(self._buffer[:NONCE]))
                 self.transport.write(shown + self._drawn)
-        elif len(self._buffer) >= _NONCE + _DIGEST:
+        elif len(self._buffer) >= NONCE + DIGEST:
             expected = self._peer.proof(b"hears", self._drawn)
-            self._is_greeted = hmac.compare_digest(bytes(self._buffer[_NONCE:]), expected)
+            self._is_greeted = hmac.compare_digest(bytes(self._buffer[NONCE:]), expected)
             if self._is_greeted:
                 self._peer.greeted(self)
             else:
@@ -352,6 +126,13 @@ class _Spoken(_End):
 
 def _same(connection: _Spoken) -> _Spoken:
     return connection
+
+
+def _write(transport: asyncio.Transport, head: bytes, payload: bytes) -> None:
+    if len(payload) <= _COPIED:
+        transport.write(head + payload)
+    else:
+        transport.writelines((head, payload))
 
 
 class UnixPeer:
@@ -389,7 +170,7 @@ class UnixPeer:
 
     def proof(self, side: bytes, drawn: bytes) -> bytes:
         """What shows that a side has the key of this node."""
-        return _proof(self._key, side, drawn)
+        return proof_of(self._key, side, drawn)
 
     async def _connect(self) -> None:
         loop = asyncio.get_running_loop()
@@ -448,7 +229,7 @@ class UnixPeer:
         if connection is not None and connection.transport is not None:
             if connection.transport.get_write_buffer_size() > self.limit:
                 return False
-            connection.transport.writelines((_LENGTH.pack(len(raw)), raw))
+            connection.transport.writelines((LENGTH.pack(len(raw)), raw))
             connection.is_introduced = True
             return True
         if self._connecting.done() or self._early_bytes > self.limit:
@@ -457,20 +238,39 @@ class UnixPeer:
         self._early_bytes += len(raw) + _FRAME
         return True
 
+    def is_ready(self) -> bool:
+        """Whether a payload may go without a frame."""
+        connection = self._ready
+        return connection is not None and connection.is_introduced
+
     def send_at_once(self, life: int, payload: bytes) -> bool:
         """A payload without a frame; returns whether that may be now, and there was room."""
+        transport = self._with_room(payload)
+        if transport is None:
+            return False
+        _write(transport, _LENGTH_AND_LIFE.pack(len(payload) | AT_ONCE, life), payload)
+        return True
+
+    def send_numbered(self, place: tuple[int, int, int], payload: bytes) -> bool | None:
+        """The same of a reliable channel: the life, the oldest number that is kept, and the payload's own.
+
+        Returns whether the system has taken it whole; None: it may not go so now.
+        """
+        transport = self._with_room(payload)
+        if transport is None:
+            return None
+        _write(transport, _LENGTH_AND_PLACE.pack(len(payload) | NUMBERED, *place), payload)
+        return transport.get_write_buffer_size() == 0 and not transport.is_closing()
+
+    def _with_room(self, payload: bytes) -> asyncio.Transport | None:
+        """The connection, if a payload may go on it without a frame."""
         connection = self._ready
         if connection is None or not connection.is_introduced or len(payload) > MAX_FRAME:
-            return False
+            return None
         transport = connection.transport
         if transport is None or transport.get_write_buffer_size() > self.limit:
-            return False
-        head = _LENGTH_AND_LIFE.pack(len(payload) | _AT_ONCE, life)
-        if len(payload) <= _COPIED:
-            transport.write(head + payload)
-        else:
-            transport.writelines((head, payload))
-        return True
+            return None
+        return transport
 
     async def end(self) -> None:
         """Closes the connection; what was written leaves within a moment, or not at all."""

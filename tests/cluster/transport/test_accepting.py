@@ -11,7 +11,7 @@ import pytest
 
 from vmq_cluster.transport import accepting
 from vmq_cluster.transport.accepting import Accepting
-from vmq_cluster.transport.unix import UnixListener
+from vmq_cluster.transport.unix_listener import UnixListener
 from vmq_cluster.transport.unix_paths import listening_at
 
 
@@ -39,7 +39,7 @@ async def all_said(stranger: socket.socket) -> bytes:
 @pytest.mark.parametrize("turns", range(6))
 async def test_who_comes_as_the_listener_closes_is_closed_too(tmp_path: Path, turns: int) -> None:
     """In the backlog, accepted, or in already."""
-    listener = UnixListener(nothing, nothing, nothing, None, 60.0)
+    listener = UnixListener(nothing, nothing, nothing, nothing, None, 60.0)
     listener.open(f"{tmp_path}/s")
     with connected(tmp_path / "s") as stranger:
         for _ in range(turns):

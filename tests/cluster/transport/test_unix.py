@@ -18,7 +18,7 @@ from vmq_cluster.link import Link
 from vmq_cluster.messages import MAX_FRAME, Frame, Heartbeat, encode
 from vmq_cluster.transport import unix
 from vmq_cluster.transport.refusals import Refusals
-from vmq_cluster.transport.unix import _proof
+from vmq_cluster.transport.unix import proof_of
 
 PATIENCE = 0.3
 
@@ -50,8 +50,8 @@ async def greeted(path: str) -> AsyncIterator[Streams]:
     """A stranger's that has said what a node without a key says."""
     async with connection(path) as (reader, writer):
         drawn = await reader.readexactly(32)
-        writer.write(_proof(None, b"speaks", drawn) + bytes(32))
-        assert await reader.readexactly(32) == _proof(None, b"hears", bytes(32))
+        writer.write(proof_of(None, b"speaks", drawn) + bytes(32))
+        assert await reader.readexactly(32) == proof_of(None, b"hears", bytes(32))
         yield reader, writer
 
 
@@ -278,13 +278,39 @@ async def test_payloads_without_a_frame_come_in_order_behind_one_that_says_whose
     assert one.link.traffic.sent["other"] >= sum(map(len, sent))
 
 
+async def test_the_link_says_whether_the_system_has_a_payload_whole(
+    ends: list[End], tmp_path: Path
+) -> None:
+    """Then it comes though its sender has ended; as do the others, if that has not, in order with frames."""
+    one, other = End("one"), End("other")
+    ends += [one, other]
+    where = await other.link.start(f"ipc://{tmp_path}/other")
+    await one.link.start(f"ipc://{tmp_path}/one")
+    one.link.set_members({"other": where})
+    one.link.set_up("other", True)
+    place = 7, 1, 2
+    assert one.link.send_numbered("other", place, b"early") is None
+    one.link.send("other", one.frame())
+    await other.hears()
+    assert one.link.is_near("other")
+    assert not one.link.is_near("elsewhere")
+    sent = [(b"short", True), (bytes(3 * 1024 * 1024), False), (b"behind that", False)]
+    for payload, is_taken in sent:
+        assert one.link.send_numbered("other", place, payload) is is_taken
+    one.link.send("other", one.frame())
+    await other.hears()
+    assert other.numbered == [("one", place, payload) for payload, _ in sent]
+    assert one.link.traffic.sent["other"] >= sum(len(payload) for payload, _ in sent)
+
+
 async def test_payloads_without_a_frame_count_for_nobody_before_one(
     ends: list[End], tmp_path: Path
 ) -> None:
     path = await listening(ends, tmp_path)
     async with greeted(path) as (_, writer):
         writer.write(struct.pack("<IQ", 5 | 1 << 31, 1) + b"whose")
+        writer.write(struct.pack("<IQQQ", 5 | 1 << 30, 1, 1, 1) + b"whose")
         raw = encode(Frame(1, "one", 1, 1, [Heartbeat(1)]))
         writer.write(struct.pack("<I", len(raw)) + raw)
         assert (await ends[0].hears()).sender == "one"
-    assert ends[0].payloads == []
+    assert ends[0].payloads == [] == ends[0].numbered

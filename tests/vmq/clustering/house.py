@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from tests.support import wire as mqtt
 from tests.support.until import until
-from tests.vmq.clustering.nodes import address, clustering, config, together
+from tests.vmq.clustering.nodes import address, clustering, config, silence, together
 from tests.vmq.sockets import Peer, session_of
 from vmq.broker import Broker
 from vmq.config.options import Config, StoreOptions
@@ -60,6 +60,9 @@ class House:
                 send(name, frame)
 
         link.send = send_if_open  # type: ignore[method-assign]
+        # Everything goes in frames, which can be cut off.
+        link.send_at_once = lambda *_: False  # type: ignore[method-assign]
+        link.is_near = lambda name: False  # type: ignore[method-assign]
         return broker
 
     async def part(self, one: str, *others: str) -> None:
@@ -85,7 +88,7 @@ class House:
         broker = self.brokers.pop(name)
         shutil.copytree(data, left)
         with monkeypatch.context() as patch:
-            patch.setattr(clustering(broker).node._link, "send", lambda *_: None)
+            silence(broker, patch)
             patch.setattr(broker.parts.committer, "finish_all", nothing)
             patch.setattr("vmq.clustering.node.node.say_farewell", nothing)
             await broker.stop()

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.support.until import until
-from tests.vmq.clustering.nodes import clustering, config, together
+from tests.vmq.clustering.nodes import clustering, config, silence, together
 from vmq.broker import Broker
 from vmq.config.options import Config, QueueOptions, StoreOptions
 
@@ -74,7 +74,7 @@ async def lives(folder: Path, **options: Any) -> AsyncIterator[tuple[Life, Life,
 
 async def dead(b: Life, *others: Life, monkeypatch: pytest.MonkeyPatch) -> None:
     """It says nothing more: its clients look as if they were there still."""
-    monkeypatch.setattr(clustering(b.broker).node._link, "send", lambda *_: None)
+    silence(b.broker, monkeypatch)
     await b.kill(monkeypatch)
     await until(lambda: all(b.name not in clustering(each.broker).node.up for each in others))
 

@@ -50,6 +50,14 @@ def hush(broker: Broker, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(link, "send", send_others)
 
 
+def silence(broker: Broker, patch: pytest.MonkeyPatch) -> None:
+    """A node says nothing more, neither in frames nor without."""
+    link = clustering(broker).node.link
+    patch.setattr(link, "send", lambda *_: None)
+    patch.setattr(link, "send_at_once", lambda *_: False)
+    patch.setattr(link, "is_near", lambda _: False)
+
+
 def suspend_commits(broker: Broker, patch: pytest.MonkeyPatch) -> None:
     """Nothing is committed from now on; what was due already is, for its timer would do so later."""
     committer = present(broker.parts.committer)

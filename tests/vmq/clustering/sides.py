@@ -181,12 +181,16 @@ async def nothing(*_: object) -> None:
 
 
 @asynccontextmanager
-async def sides(folder: Path, **options: Any) -> AsyncIterator[tuple[Side, Side]]:
-    """Two nodes; the options are those of `a`, which sends."""
+async def sides(
+    folder: Path, *, near: bool = False, **options: Any
+) -> AsyncIterator[tuple[Side, Side]]:
+    """Two nodes, as on two machines unless they are `near`; the options are those of `a`, which sends."""
     a = Side(folder, "a", **options)
     b = Side(folder, "b", join=[f"ipc://{folder}/a.socket"])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("vmq.clustering.node.node.Outboxes", Recording)
+        if not near:
+            patch.setattr("vmq_cluster.link.Link.is_near", lambda *_: False)
         try:
             await a.start()
             await b.start()

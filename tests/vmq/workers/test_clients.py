@@ -1,6 +1,8 @@
 """Real clients of a broker of two processes: they notice nothing of there being two."""
 
+import os
 import queue
+import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -138,6 +140,17 @@ def connect(several: Several) -> Iterator[Connect]:
         yield connected
 
 
+def probe(publisher: Paho, subscriber: Paho, topic: str, qos: int) -> None:
+    """Until it is heard: that the others know of a subscription may come a moment after its SUBACK."""
+    while True:
+        publisher.publish(topic, "probe", qos)
+        try:
+            subscriber.messages.get(timeout=0.2)
+        except queue.Empty:
+            continue
+        return
+
+
 @pytest.mark.parametrize("qos", [0, 1, 2])
 def test_a_publish_reaches_subscribers_of_all_workers(connect: Connect, qos: int) -> None:
     subscribers = [connect(number, f"sub-{qos}-{number}") for number in (1, 2)]
@@ -145,14 +158,7 @@ def test_a_publish_reaches_subscribers_of_all_workers(connect: Connect, qos: int
         each.subscribe(f"all/{qos}/#", qos)
     for number in (1, 2):
         publisher = connect(number, f"pub-{qos}-{number}")
-        # That the others know of a subscription may come a moment after its SUBACK.
-        while True:
-            publisher.publish(f"all/{qos}/probe", "probe", qos)
-            try:
-                subscribers[2 - number].messages.get(timeout=0.2)
-            except queue.Empty:
-                continue
-            break
+        probe(publisher, subscribers[2 - number], f"all/{qos}/probe", qos)
         for message in range(20):
             publisher.publish(f"all/{qos}/x", f"{number}-{message}", qos)
         for each in subscribers:
@@ -263,6 +269,27 @@ def test_a_restarted_worker_knows_of_absent_sessions_when_it_accepts(
     several.kill(2)
     connect(2, "publisher").publish("kept/1", "while away", 1)
     assert connect(1, "absent", clean=False).received(1) == ["while away"]
+
+
+def test_what_was_acknowledged_reaches_another_worker_though_its_own_is_killed(
+    several: Several, connect: Connect
+) -> None:
+    """And though that other one, with a clean session, could not read it until then."""
+    subscriber, publisher = connect(2, "survivor"), connect(1, "killed")
+    subscriber.subscribe("survives", 1)
+    probe(publisher, subscriber, "survives", 1)
+    killed, stopped = reach(lambda: several.pid(1)), reach(lambda: several.pid(2))
+    os.kill(stopped, signal.SIGSTOP)
+    try:
+        for message in range(100):
+            publisher.publish("survives", str(message), 1)
+        os.kill(killed, signal.SIGKILL)
+    finally:
+        os.kill(stopped, signal.SIGCONT)
+    while (first := subscriber.received(1)) == ["probe"]:
+        pass
+    assert first + subscriber.received(99) == [str(message) for message in range(100)]
+    reach(lambda: several.pid(1) not in (0, killed))
 
 
 def test_a_ban_counts_the_clients_of_all_workers(several: Several) -> None:

@@ -5,6 +5,11 @@ channel, and is handled as one. What does not fit into the window is in the stor
 
     add ... add      seal       safe       take      confirm      tidy
       gathering   -> stored -> committed -> sent  ->  gone  ->  deleted
+
+What `passes` (`vmq.clustering.delivery.passing`) goes without the store, and into it if the peer goes down first:
+
+    add ... add    pass_on    confirm          keep
+      gathering   -> sent  ->  gone     (sent -> stored)
 """
 
 from collections import deque
@@ -20,7 +25,7 @@ from vmq.clustering.delivery.outbox_storage import (
 from vmq.clustering.messages.base import NodeMessage
 from vmq.clustering.messages.codec import HEAD, close, count_of, encode_into
 from vmq.core.output import Output
-from vmq.durable import Confirmations
+from vmq.durable import Confirmations, Durable
 from vmq.store.store import Store
 from vmq_cluster.messages import MAX_PAYLOAD
 
@@ -40,11 +45,12 @@ Done = Callable[[bool], None]
 class OutboxEntry:
     """A batch that a peer has not confirmed."""
 
-    __slots__ = ("key", "payload")
+    __slots__ = ("is_stored", "key", "payload")
 
-    def __init__(self, key: bytes, payload: bytes) -> None:
+    def __init__(self, key: bytes, payload: bytes, is_stored: bool = True) -> None:
         self.key = key
         self.payload = payload
+        self.is_stored = is_stored
 
 
 class PeerOutbox:
@@ -77,6 +83,10 @@ class PeerOutbox:
         self._parcel = bytearray(HEAD)
         self._count = 0
         self._place = (0, 0, 0)
+        #: It has messages, and is none for the store.
+        self.passes = False
+        #: How many of those are safe, for whoever waits.
+        self.passed = Durable(is_near=True)
         #: What the keys of all batches begin with, and the key of what they are in total.
         self._prefix = prefix_of(peer)
         #: The batch's key, or the last one's.
@@ -106,11 +116,11 @@ class PeerOutbox:
 
     # --- gathering
 
-    def add(self, message: NodeMessage, room: int) -> int:
+    def add(self, message: NodeMessage, room: int, passes: bool = False) -> int:
         """Puts a message into the batch; returns its bytes, negative where so many more do not fit into the room.
 
         One message alone may be as long as a channel allows. With another `key` than before it is a new batch, which
-        the caller has to `seal` before the next commit.
+        the caller has to `seal` before the next commit; or, where it `passes`, to `pass_on` when the pass ends.
         """
         parcel = self._parcel
         before = len(parcel)
@@ -119,7 +129,7 @@ class PeerOutbox:
         if added > MAX_PAYLOAD - HEAD - _TRAILER or (self.size + added > room and self.has_any()):
             del parcel[before:]
             return -added
-        if self._count and before + added > PARCEL:
+        if self._count and before + added > PARCEL and not passes:
             alone = bytes(parcel[before:])
             del parcel[before:]
             self.seal()
@@ -133,8 +143,10 @@ class PeerOutbox:
             self._place = self._next_place()
             _, life, number = self._place
             self.key = parcel_key(self._prefix, life, number)
-            self._store.put(self.key, b"")
-        else:
+            self.passes = passes
+            if not passes:
+                self._store.put(self.key, b"")
+        elif not passes:
             self._store.extend(added)
         return added
 
@@ -144,7 +156,7 @@ class PeerOutbox:
 
     def seal(self) -> None:
         """Closes the batch that gathers; to be called before it could be committed."""
-        if not self._count:
+        if not self._count or self.passes:
             return
         payload = close(self._parcel, self._place, self._count)
         self._count = 0
@@ -156,6 +168,49 @@ class PeerOutbox:
             self._held = held
             self._loaded = self.key
         self._stored = self.key
+
+    def may_pass(self) -> bool:
+        """Whether a message may go without the store: nothing that comes before it is there alone; there is room.
+
+        And the peer has all that was to be confirmed without delay, or that the system had not taken whole: what comes
+        behind something that is lost is not taken.
+        """
+        if (self._count and not self.passes) or self._fresh or self._has_backlog():
+            return False
+        return self.is_open and self._held < WINDOW and self._confirmed >= self._hurries
+
+    def gathered(self) -> int:
+        """The bytes of the batch that gathers."""
+        return len(self._parcel)
+
+    def pass_on(self) -> OutboxEntry:
+        """Closes a batch that `passes`; it is under way from now on."""
+        payload = close(self._parcel, self._place, self._count)
+        self._count = 0
+        self.passes = False
+        del self._parcel[HEAD:]
+        entry = OutboxEntry(self.key, payload, is_stored=False)
+        self._sent.append(entry)
+        self._held += len(payload)
+        self._loaded = self._stored = self._safe = self.key
+        return entry
+
+    def take_back(self) -> None:
+        """What `pass_on` closed last did not go: it is the first that goes when anything may."""
+        self._fresh.append(self._sent.pop())
+
+    def keep(self, entry: OutboxEntry) -> None:
+        """Puts a batch into the store that went without; nothing passes until the peer has it."""
+        entry.is_stored = True
+        self._hurries = max(self._hurries, entry.key)
+        self._store.put(entry.key, entry.payload)
+
+    def keep_all(self) -> bool:
+        """The same of all that the peer has not confirmed; returns whether there was any."""
+        lacking = [entry for entry in self._sent if not entry.is_stored]
+        for entry in lacking:
+            self.keep(entry)
+        return bool(lacking)
 
     def save_total(self) -> None:
         """Writes what waits in total, if that changed."""
@@ -211,6 +266,8 @@ class PeerOutbox:
             return  # the peer was no member meanwhile
         self._forget(self._sent.popleft())
         self._tell(entry.key)
+        if not self._sent and not self.passes:
+            self.passed.advance(self.passed.wanted)
 
     def confirm_up_to(self, key: bytes) -> None:
         """The peer says itself, for it leaves or stops, that it has handled everything up to a key."""
@@ -223,7 +280,8 @@ class PeerOutbox:
 
     def _forget(self, entry: OutboxEntry) -> None:
         self._held -= len(entry.payload)
-        self._gone.append(entry.key)
+        if entry.is_stored:
+            self._gone.append(entry.key)
         self._confirmed = entry.key
         self._count_out(count_of(entry.payload), len(entry.payload))
         if not self.has_any():

@@ -1,20 +1,18 @@
 """Outboxes: messages to another node, each handled there once and in order, whatever dies in between.
 
-A message goes into this broker's store first, and leaves when that has committed it. The peer handles it once, by its
-place (`vmq.clustering.delivery.outbox_storage`), and says so when its own store has committed what the handler wrote
-and the place with it. Then the message is deleted here. What either side had not committed when it died comes again,
-and is not handled again if it had been.
+A message goes into this broker's store first, and leaves when that has committed it; some pass it by
+(`vmq.clustering.delivery.passing`). The peer handles it once, by its place (`vmq.clustering.delivery.outbox_storage`),
+and says so when its own store has that and what the handler wrote. What either side had not committed when it died
+comes again, and is not handled again if it had been.
 
     outboxes.on(Publish, lambda peer, publish: ...)
     outboxes.send("b", publish, done=lambda arrived: ...)
 
-**Bounds.** What waits for one peer is limited in bytes, of which a window is in memory
-(`vmq.clustering.delivery.outbox`). What does not fit is dropped, counted, and told to plugins; or publishers read no
-more until there is room, as they do for a full queue, if the peer is up and the options say so.
+**Bounds.** What waits for one peer is limited in bytes, a window of them in memory. What does not fit is dropped,
+counted, and told to plugins; or publishers read no more until there is room, if the peer is up and the options say so.
 
-**Nodes that are gone.** What waits for a node that is no member any more is for others, as far as it is for anybody:
-`vmq.clustering.delivery.redirect` looks through it. A member with another store has lost its disk, and the sessions
-that were there; it gets what waits all the same.
+**Nodes that are gone.** What waits for a node that is no member any more is for others, if for anybody
+(`vmq.clustering.delivery.redirect`). A member with another store has lost its disk, and sessions; it gets what waits.
 """
 
 import asyncio
@@ -30,6 +28,7 @@ from vmq.clustering.delivery.dropped import BUFFER_FULL, Dropped
 from vmq.clustering.delivery.inbox import Inbox, M
 from vmq.clustering.delivery.outbox import Done, PeerOutbox
 from vmq.clustering.delivery.outbox_storage import LIFE, begin_life, outgoing_key, stored_lanes
+from vmq.clustering.delivery.passing import Passing
 from vmq.clustering.delivery.peers import KnownPeer, forget_known, put_known, stored_known
 from vmq.clustering.messages.codec import AnyMessage, address, encode
 from vmq.clustering.messages.farewell import Farewell
@@ -50,10 +49,8 @@ log = logging.getLogger("vmq.cluster")
 
 #: Seconds that a record which a peer has confirmed may wait for a commit to be deleted with.
 TIDY_AFTER: Final = 0.1
-
 #: Seconds between two looks whether other nodes have all that this one has sent.
 _LOOK: Final = 0.02
-
 #: Seconds until the store is read again that could not be.
 READ_AGAIN: Final = 1.0
 
@@ -104,6 +101,7 @@ class Outboxes(Peers):
         #: What has to wait for the store, the streams' and the replicas' gates included; and for the disk.
         self._safe = OnCommit(core.outbox, store)
         self._disk = OnCommit(core.outbox, store, on_disk=True)
+        self._passing = Passing(core, node, self._begin, self._safe.after)
         self.arrivals = Inbox(core, node, self._name, self._tell_store)
         self.dropped = Dropped(core)
         for peer, last, messages, size in stored_lanes(store):
@@ -148,6 +146,7 @@ class Outboxes(Peers):
         outbox = self._outboxes.get(peer)
         size = 0
         if outbox is not None and outbox.takes:
+            self._passing.hand_over(outbox)
             before, size = outbox.key, outbox.add(message, self._buffer_bytes)
             if outbox.key is not before:
                 self._begin(outbox)
@@ -171,8 +170,9 @@ class Outboxes(Peers):
         outbox = self._outboxes.get(peer)
         if outbox is None or not outbox.takes:
             return False
-        before = outbox.key
-        if outbox.add(message, sys.maxsize) <= 0:
+        self._passing.hand_over(outbox)
+        before, size = outbox.key, outbox.add(message, sys.maxsize)
+        if size <= 0:
             return False
         if outbox.key is not before:
             self._begin(outbox)
@@ -183,12 +183,14 @@ class Outboxes(Peers):
     def forward(self, peer: str, message: RemotePublish | Append, publisher: Output | None) -> bool:
         """Sends what was published here, whose publisher has a connection or not.
 
-        By the options its acknowledgements wait until the peer has it, if that is up; else this store has it. And
-        while too much waits for a peer that is up, the client may be read no further.
+        Its acknowledgements wait until it is safe here, or, by the options, until a peer that is up has it. And while
+        too much waits for a peer that is up, the client may be read no further.
         """
-        taken = self.send(peer, message)
-        core = self._core
+        core, taken = self._core, False
         outbox = self._outboxes.get(peer)
+        if publisher is not None and outbox is not None and peer in self._up:
+            taken = self._passing.take(outbox, message, self._buffer_bytes, publisher)
+        taken = taken or self.send(peer, message)
         if outbox is not None and message.flags & QOS == 2:
             outbox.hurry()  # lest a crash there has it come twice to clients whose sessions it ended
         if publisher is None or outbox is None or peer not in self._up:
@@ -240,6 +242,7 @@ class Outboxes(Peers):
         """Sends a peer nothing more: this node leaves, and somebody looks through what waits. None: nothing does."""
         outbox = self._outboxes.get(peer)
         if outbox is not None:
+            self._passing.keep_all(outbox)
             outbox.seal()
             outbox.settle()
             outbox.rewind()
@@ -267,8 +270,8 @@ class Outboxes(Peers):
 
     def waiting(self) -> tuple[int, int]:
         """How many messages wait for peers or for their confirmations, and their bytes."""
-        outboxes = self._outboxes.values()
-        return sum(outbox.messages for outbox in outboxes), sum(outbox.size for outbox in outboxes)
+        each = self._outboxes.values()
+        return sum(outbox.messages for outbox in each), sum(outbox.size for outbox in each)
 
     def waiting_for(self, peer: str) -> tuple[int, int]:
         """The same of one peer."""
@@ -357,8 +360,7 @@ class Outboxes(Peers):
             return
         for entry in effect.tickets:
             outbox.confirm(entry)
-        self._changed.add(outbox)
-        self._tidy_soon()
+        self._tidy_soon(outbox)
         if outbox.size <= self._buffer_bytes // 4:
             outbox.resume()
         self._hand_over(outbox)
@@ -368,11 +370,11 @@ class Outboxes(Peers):
         outbox = self._outboxes.get(peer)
         if outbox is not None and message.store == self._name:
             outbox.confirm_up_to(outgoing_key(peer, message.life, message.number))
-            self._changed.add(outbox)
-            self._tidy_soon()
+            self._tidy_soon(outbox)
 
-    def _tidy_soon(self) -> None:
+    def _tidy_soon(self, outbox: PeerOutbox) -> None:
         """What is gone is deleted with the next commit, which is soon where there is traffic, or else is made."""
+        self._changed.add(outbox)
         call_later = self._core.call_later
         if call_later is None:
             self.tidy()
@@ -399,14 +401,11 @@ class Outboxes(Peers):
         belongs = self._node.machine.membership.belongs
         self.arrivals.keep(others)
         for peer in sorted(self._outboxes.keys() - others - self.lost.keys()):
-            outbox = self._outboxes[peer]
             self._up.discard(peer)
             if belongs:
-                self._lose(outbox)
-            else:  # this node is the one that is out: when it is back, what waits goes on
-                outbox.settle()
-                outbox.rewind()
-                outbox.takes = False
+                self._lose(self._outboxes[peer])
+            else:
+                self.close(peer)  # this node is out: when it is back, what waits goes on
         for peer in sorted(others):
             outbox = self._outbox(peer)
             if not outbox.takes or not outbox.is_open:
@@ -421,6 +420,7 @@ class Outboxes(Peers):
 
     def _lose(self, outbox: PeerOutbox) -> None:
         """A peer is no member any more: what waits for it goes to others."""
+        self._passing.keep_all(outbox)
         outbox.lose()
         outbox.takes = False
         self.lost[outbox.peer] = outbox.key
@@ -445,15 +445,14 @@ class Outboxes(Peers):
         if message.asks:
             self._tell_store(peer)
         outbox = self._outboxes.get(peer)
-        if outbox is None:
-            return
         known = self._known.get(peer)
-        if known is not None and known.name == message.name:
+        if outbox is None or known == KnownPeer(message.name):
             return
-        self._known[peer] = KnownPeer(message.name)
         outbox.target = message.name
-        put_known(self._store, peer, self._known[peer])
+        self._known[peer] = now = KnownPeer(message.name)
+        put_known(self._store, peer, now)
         if known is not None:
+            self._passing.keep_all(outbox)
             self._node.forget(peer)
             outbox.rewind()
             if outbox.takes:
@@ -497,4 +496,5 @@ class Outboxes(Peers):
         outbox = self._outboxes.get(effect.peer)
         if outbox is not None:
             outbox.settle()
+            self._passing.keep_all(outbox)
         self._core.outbox.flush()

@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.peer import Peer
 from tests.support.until import until
-from tests.vmq.clustering.nodes import clustering, is_subscribed, pair
+from tests.vmq.clustering.nodes import clustering, is_subscribed, pair, silence
 from vmq.clustering.node import session_questions
 
 
@@ -29,5 +29,5 @@ async def test_who_says_nothing_is_not_waited_for(
     monkeypatch.setattr(session_questions, "PATIENCE", 0.05)
     async with pair(tmp_path) as (a, b):
         Peer(b.registry(), "c", clean=False)
-        monkeypatch.setattr(clustering(b).node._link, "send", lambda *_: None)
+        silence(b, monkeypatch)
         assert await clustering(a).sessions.ask("b", "", "c") is None

@@ -16,7 +16,7 @@ from tests.support.wire import Will, connect_packet
 from tests.vmq.clustering.device import Device
 from tests.vmq.clustering.house import house
 from tests.vmq.clustering.lives import Life, dead, lives
-from tests.vmq.clustering.nodes import clustering, is_subscribed, together
+from tests.vmq.clustering.nodes import clustering, is_subscribed, silence, together
 from vmq.broker import Broker
 from vmq.clustering.messages.codec import WireError, decode
 from vmq.clustering.messages.wills import KeepWill
@@ -151,7 +151,7 @@ async def test_a_node_that_is_back_without_its_clients_left_their_wills(
     a, b, c, watcher = await three(stack, tmp_path, 4.0)
     _, back = await came(stack, b.broker, "g", "b")
     await until(lambda: kept(a.broker, c.broker) == ["b", "g"])
-    monkeypatch.setattr(clustering(b.broker).node._link, "send", lambda *_: None)
+    silence(b.broker, monkeypatch)
     await b.kill(monkeypatch)
     await b.start()
     await together(a.broker, b.broker, c.broker)
@@ -191,7 +191,7 @@ async def test_another_keeps_them_when_their_keeper_ends(
     await came(stack, b.broker, *clients)
     await until(lambda: kept(a.broker, c.broker) == sorted(clients))
     assert kept(c.broker)
-    monkeypatch.setattr(clustering(c.broker).node._link, "send", lambda *_: None)
+    silence(c.broker, monkeypatch)
     await c.kill(monkeypatch)
     await until(lambda: kept(a.broker) == sorted(clients))
     await dead(b, a, monkeypatch=monkeypatch)

@@ -1,0 +1,142 @@
+"""What goes to a neighbour without the store: acknowledged when the system has it, in order, lost with neither side."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.until import until
+from tests.support.wire import publish_packet
+from tests.vmq.clustering.delivery.test_outboxes import answers
+from tests.vmq.clustering.nodes import hush
+from tests.vmq.clustering.sides import Side, payloads, rounds, sides
+from vmq.clustering.delivery.passing import BATCH
+from vmq.clustering.messages.publishes import RemotePublish
+from vmq_cluster.errors import UnwrittenError
+
+
+async def test_what_passes_is_acknowledged_at_once_and_leaves_no_trace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with sides(tmp_path, near=True) as (a, b):
+        await b.wants(a)
+        client = a.client()
+        await until(lambda: client.received)
+        with monkeypatch.context() as patch:
+            a.suspend_commits(patch)
+            writes = a.store.writes
+            for payload in payloads(1, 3):
+                client.publish("t", payload, qos=1)
+            assert answers(client) == [1, 2, 3]
+            await until(lambda: b.got == payloads(1, 3))
+            await until(lambda: a.outboxes.waiting() == (0, 0))
+            assert a.store.writes == writes
+
+
+async def test_what_passes_keeps_its_order_with_what_does_not(tmp_path: Path) -> None:
+    """In one pass, which has more than a batch holds."""
+    async with sides(tmp_path, near=True) as (a, b):
+        await b.wants(a)
+        client, sent, raw = a.client(), [], b""
+        for number in range(1, 600):
+            size = BATCH + 1 if number % 97 == 0 else 200
+            sent.append(b"%0*d" % (size, number))
+            qos = 2 if number % 89 == 0 else 1
+            raw += publish_packet("t", sent[-1], qos=qos, packet_id=number)
+        client.send(raw)
+        for each in (b"one more", b"and one"):
+            client.publish("t", each)
+            client.publish("t", each, qos=1)
+        await until(lambda: len([each for each in b.got if len(each) >= 200]) == len(sent))
+        assert [each for each in b.got if len(each) >= 200] == sent
+        await until(lambda: len(answers(client)) == len(sent) + 2)
+        await until(lambda: a.outboxes.waiting() == (0, 0))
+
+
+async def test_what_a_peer_that_goes_down_has_not_confirmed_is_kept_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with sides(tmp_path, near=True) as (a, b):
+        await b.wants(a)
+        client = a.client()
+        with monkeypatch.context() as patch:
+            hush(b.running, patch)
+            for payload in payloads(1, 3):
+                client.publish("t", payload, qos=1)
+            await until(lambda: len(b.records(b"rgot/")) == 3)
+            assert a.spooled() == 0
+            await b.kill(patch)
+        await until(lambda: a.spooled() == 3)
+        client.publish("t", b"4", qos=1)
+        await until(lambda: answers(client) == [1, 2, 3, 4])
+        await a.kill(monkeypatch)
+        await a.start()
+        await b.start()
+        await until(lambda: a.outboxes.waiting() == (0, 0))
+        assert b.got == payloads(1, 4)
+
+
+@pytest.mark.parametrize("first", ["a", "b"])
+@pytest.mark.parametrize("goes", [None, False])
+async def test_what_the_system_does_not_take_whole_is_safe_when_a_store_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, goes: bool | None, first: str
+) -> None:
+    async with sides(tmp_path, near=True) as both:
+        a, b = both
+        await b.wants(a)
+        client, link = a.client(), a.node.link
+        send = link.send_numbered
+
+        def half(*each: Any) -> bool | None:
+            return None if goes is None else bool(send(*each)) and goes
+
+        with monkeypatch.context() as patch:
+            patch.setattr(link, "send_numbered", half)
+            for side in both:
+                side.suspend_commits(patch)
+            client.publish("t", b"1", qos=1)
+            await until(lambda: b.got == [b"1"])
+            await rounds(a, b)
+            assert answers(client) == []
+        {"a": a, "b": b}[first].commit()
+        await until(lambda: answers(client) == [1])
+
+
+async def test_what_a_node_that_cannot_write_does_not_send_goes_when_it_can(tmp_path: Path) -> None:
+    async with sides(tmp_path, near=True) as (a, b):
+        await b.wants(a)
+        assert a.outboxes.forward("b", RemotePublish(b"t", b"x", 1), a.client().connection)
+        a.node.failure = UnwrittenError("full")
+        a.outboxes.flush()
+        a.node.failure = None
+        await until(lambda: b.got == [b"x"])
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        RemotePublish(b"t", b"x", 2),
+        RemotePublish(b"t", b"x", 1, group="$share/g/t"),
+        RemotePublish(b"t", bytes(BATCH + 1), 1),
+    ],
+    ids=["QoS 2", "share group", "long"],
+)
+async def test_what_does_not_pass_is_in_the_store_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, message: RemotePublish
+) -> None:
+    async with sides(tmp_path, near=True) as (a, b):
+        with monkeypatch.context() as patch:
+            a.suspend_commits(patch)
+            assert forward(a, message)
+            assert forward(a, RemotePublish(b"t", b"behind it", 1))
+            await rounds(b, a)
+            assert b.got == payloads(0, 4)
+        a.commit()
+        await until(lambda: b.got[5:] == [message.payload, b"behind it"])
+
+
+def forward(a: Side, message: RemotePublish) -> bool:
+    """As what a client published."""
+    taken = a.outboxes.forward("b", message, a.client().connection)
+    a.outboxes.flush()
+    return taken
