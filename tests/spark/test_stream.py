@@ -8,13 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.spark.support import (
-    PATIENCE,
-    Bridge,
-    fails,
-    send,
-    stream_environment,
-)
+from tests.spark.support import PATIENCE, Bridge, fails, send, stream_environment
 from vmq.testing.ports import lasting_port
 
 if TYPE_CHECKING:

@@ -10,13 +10,7 @@ from tests.support.until import until
 from tests.vmq.clustering.nodes import is_subscribed, pair
 from vmq.admin.errors import NotFoundError
 from vmq.admin.listing import Selection
-from vmq.admin.sessions import (
-    disconnect,
-    list_sessions,
-    show_session,
-    split_peer,
-    unsubscribe,
-)
+from vmq.admin.sessions import disconnect, list_sessions, show_session, split_peer, unsubscribe
 from vmq.broker import Broker
 
 

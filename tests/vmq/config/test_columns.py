@@ -3,13 +3,7 @@
 import pytest
 
 from tests.vmq.streams.support import options
-from vmq.config.columns import (
-    MOST_COLUMNS,
-    TypedColumn,
-    changed_types,
-    read_column,
-    read_columns,
-)
+from vmq.config.columns import MOST_COLUMNS, TypedColumn, changed_types, read_column, read_columns
 from vmq.config.streams import from_plain, problems_of
 
 

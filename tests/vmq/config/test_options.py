@@ -5,11 +5,7 @@ import pytest
 import vmq.config.options
 from vmq.config.checks import check
 from vmq.config.load import load
-from vmq.config.options import (
-    AuthOptions,
-    Config,
-    ListenerOptions,
-)
+from vmq.config.options import AuthOptions, Config, ListenerOptions
 
 
 def test_the_defaults_pass_the_check() -> None:

@@ -6,12 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vmq.config.options import (
-    Config,
-    ConfigError,
-    QueueOptions,
-    value_of,
-)
+from vmq.config.options import Config, ConfigError, QueueOptions, value_of
 from vmq.config.overrides import LiveConfig, replaced
 
 ONLINE = "queue.max_online_messages"

@@ -9,11 +9,7 @@ import pytest
 from vmq import Broker
 from vmq.config.core import options_of
 from vmq.config.load import load
-from vmq.config.options import (
-    Config,
-    ConfigError,
-    ListenerOptions,
-)
+from vmq.config.options import Config, ConfigError, ListenerOptions
 from vmq.config.reference import reference
 from vmq.config.reload import Change, ReloadError, changes, check_live, live_keys
 from vmq.core.context import CoreOptions

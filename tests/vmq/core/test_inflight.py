@@ -6,13 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.support import wire as mqtt
-from tests.vmq.support import (
-    Client,
-    House,
-    publish_numbers,
-    subscribed,
-    take_numbers,
-)
+from tests.vmq.support import Client, House, publish_numbers, subscribed, take_numbers
 
 # --- the inflight window
 

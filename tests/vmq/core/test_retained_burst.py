@@ -7,12 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.wire import PINGREQ_BYTES, PUBLISH, SUBACK, subscribe_packet
-from tests.vmq.support import (
-    House,
-    keep_retained,
-    read_on,
-    take_numbers,
-)
+from tests.vmq.support import House, keep_retained, read_on, take_numbers
 from vmq.core.retained_burst import Bursts, allowance_for
 from vmq.mqtt.message import Message
 

@@ -8,13 +8,7 @@ import pytest
 from redis.exceptions import ResponseError
 
 from tests.support.until import until
-from tests.vmq.jobs.serving import (
-    client_of,
-    config_of,
-    named,
-    port_of,
-    raw,
-)
+from tests.vmq.jobs.serving import client_of, config_of, named, port_of, raw
 from vmq.broker import Broker
 from vmq.config.jobs import JobOptions
 from vmq.config.options import LimitOptions

@@ -8,10 +8,7 @@ import pytest
 from redis.exceptions import ResponseError
 
 from tests.support.until import until
-from tests.vmq.jobs.serving import (
-    client_of,
-    config_of,
-)
+from tests.vmq.jobs.serving import client_of, config_of
 from vmq.broker import Broker
 
 

@@ -11,11 +11,7 @@ from redis.exceptions import ResponseError
 
 from tests.support.until import until
 from tests.vmq.clustering.device import Device
-from tests.vmq.jobs.serving import (
-    LOCAL,
-    client_of,
-    config_of,
-)
+from tests.vmq.jobs.serving import LOCAL, client_of, config_of
 from tests.vmq.sockets import config_in
 from vmq.admin.errors import RefusedError
 from vmq.admin.jobs import dump, queues

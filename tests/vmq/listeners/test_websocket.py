@@ -24,11 +24,7 @@ from tests.support.wire import (
 from tests.vmq.mqtt.strategies import cut
 from tests.vmq.support import House, MemoryTransport
 from vmq.core.cork import CLOSE
-from vmq.listeners.websocket import (
-    FRAME_SIZE,
-    FRAMES_A_PASS,
-    WebSocket,
-)
+from vmq.listeners.websocket import FRAME_SIZE, FRAMES_A_PASS, WebSocket
 from vmq.protocol.connection import Connection
 from vmq.protocol.listener_context import ListenerContext
 from vmq.protocol.session import PACKETS_A_PASS

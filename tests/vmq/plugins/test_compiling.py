@@ -4,14 +4,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from vmq_hooks import (
-    Accept,
-    Broker,
-    Cache,
-    Plugin,
-    Refuse,
-    hook,
-)
+from vmq_hooks import Accept, Broker, Cache, Plugin, Refuse, hook
 
 from tests.support import wire as mqtt
 from tests.vmq.plugins.doors import Doors

@@ -8,12 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from vmq_hooks import (
-    Broker,
-    Message,
-    Plugin,
-    SubscriberId,
-)
+from vmq_hooks import Broker, Message, Plugin, SubscriberId
 from vmq_hooks.testing import FakeBroker
 
 from tests.support import wire as mqtt

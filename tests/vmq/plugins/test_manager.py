@@ -7,16 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from vmq_hooks import (
-    Accept,
-    Broker,
-    Cache,
-    Message,
-    Plugin,
-    Refuse,
-    Subscription,
-    hook,
-)
+from vmq_hooks import Accept, Broker, Cache, Message, Plugin, Refuse, Subscription, hook
 from vmq_hooks.breaker import State
 from vmq_hooks.deadline import off_the_clock
 

@@ -6,15 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from vmq_hooks import (
-    Accept,
-    Cache,
-    Plugin,
-    Refuse,
-    SubscriberId,
-    Subscription,
-    hook,
-)
+from vmq_hooks import Accept, Cache, Plugin, Refuse, SubscriberId, Subscription, hook
 
 from tests.support import wire as mqtt
 from tests.support.peer import Peer

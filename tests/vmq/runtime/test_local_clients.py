@@ -8,10 +8,7 @@ import pytest
 
 from tests.vmq.sockets import TIMEOUT, config_in, take
 from vmq.broker import Broker
-from vmq.config.options import (
-    QueueOptions,
-    SessionOptions,
-)
+from vmq.config.options import QueueOptions, SessionOptions
 
 # --- the embedding API
 

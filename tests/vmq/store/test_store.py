@@ -5,15 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.present import present
-from tests.vmq.test_store_model import (
-    LARGE,
-    commit,
-    delivery,
-    message,
-    number,
-    records,
-    send,
-)
+from tests.vmq.test_store_model import LARGE, commit, delivery, message, number, records, send
 from vmq.mqtt.message import Delivery, Message
 from vmq.store.damage import Damage, LostKeys
 from vmq.store.entries import INLINE_PAYLOAD, decode_message, encode_message

@@ -12,15 +12,7 @@ import pytest
 from vmq.store.damage import Damage, LostKeys
 from vmq.store.files import KEY_TAIL, LiveTable, read_version
 from vmq.store.lines import END
-from vmq.store.tables import (
-    TableError,
-    bad_blocks,
-    blank,
-    blocks_of,
-    contents,
-    entries,
-    unsnappy,
-)
+from vmq.store.tables import TableError, bad_blocks, blank, blocks_of, contents, entries, unsnappy
 
 RECORDS = 2000
 

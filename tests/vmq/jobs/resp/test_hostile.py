@@ -7,14 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.until import until
-from tests.vmq.jobs.serving import (
-    Guard,
-    PlainGuard,
-    client_of,
-    config_of,
-    port_of,
-    raw,
-)
+from tests.vmq.jobs.serving import Guard, PlainGuard, client_of, config_of, port_of, raw
 from vmq.broker import Broker
 from vmq.resources.memory import MemoryWatch
 
