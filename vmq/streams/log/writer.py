@@ -36,15 +36,21 @@ ROLL_EVERY: Final = 10.0
 def promised(function: Callable[[], T]) -> "tuple[Future[T], Callable[[], None]]":
     """What will come of a function, and what calls it; whatever that raises is for who waits.
 
-    Nobody but the future is told, so nothing may pass by it, as in `concurrent.futures`: who waits would for ever.
+    Nobody but the future is told, so nothing may pass by it, as in `concurrent.futures`: who waits would for ever. Who
+    ceases to wait, as the task of a client that has gone, ends no thread: what he asked for is done all the same.
     """
     future: Future[T] = Future()
 
     def work() -> None:
+        is_awaited = future.set_running_or_notify_cancel()
         try:
-            future.set_result(function())
+            found = function()
         except BaseException as error:  # noqa: BLE001 - whoever waits for it gets it, and the thread goes on
-            future.set_exception(error)
+            if is_awaited:
+                future.set_exception(error)
+        else:
+            if is_awaited:
+                future.set_result(found)
 
     return future, work
 

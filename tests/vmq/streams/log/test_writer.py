@@ -6,7 +6,7 @@ import pytest
 from tests.vmq.streams.support import Clock, batch_of, make, options, read_all, rows_from
 from vmq.streams.log.keys import Keys
 from vmq.streams.log.partition import Partition
-from vmq.streams.log.writer import Commit, Item, PartitionWriter
+from vmq.streams.log.writer import Commit, Item, PartitionWriter, promised
 
 KEYS = Keys(options())
 
@@ -62,6 +62,18 @@ def test_calls_come_between_commits_and_answer(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError):
         second.result(30)
     writer.stop()
+
+
+def test_who_ceases_to_wait_ends_no_thread() -> None:
+    done: list[bool] = []
+    future, work = promised(lambda: done.append(future.cancel()))
+    work()
+    assert done == [False], "it is being done"
+    assert future.result() is None
+    future, work = promised(lambda: done.append(True))
+    assert future.cancel()
+    work()
+    assert done == [False, True]
 
 
 def test_old_segments_are_sealed_although_nobody_writes(tmp_path: Path) -> None:
