@@ -65,14 +65,14 @@ async def joined(nodes: list[ClusterNode], count: int, **more: Any) -> list[Clus
     missing = count * (count - 1)
     done = asyncio.Event()
 
-    def one_more(_: str) -> None:
+    def one_more(_: PeerUp) -> None:
         nonlocal missing
         missing -= 1
         if not missing:
             done.set()
 
     for node in found:
-        node.on_peer_up(one_more)
+        node.on(PeerUp, one_more)
     for node in found[1:]:
         node.join(found[0].address)
     await asyncio.wait_for(done.wait(), PATIENCE)
@@ -203,7 +203,7 @@ async def test_nodes_that_cannot_talk_say_so_in_one_line_each(
     three = await started(nodes, "three")
     three.join(one.address)
     up = asyncio.Event()
-    three.on_peer_up(lambda _: up.set())
+    three.on(PeerUp, lambda _: up.set())
     await asyncio.wait_for(up.wait(), PATIENCE)
     assert caplog.text.count("refused node") == 2
     assert "upgrade vmq on this node" in caplog.text
@@ -332,8 +332,8 @@ async def test_a_node_that_cannot_store_falls_silent_and_the_others_go_on(
     one, two = await joined(nodes, 2)
     broken = await started(nodes, "broken", storage=disk)
     up, down = asyncio.Event(), asyncio.Event()
-    one.on_peer_up(lambda peer: up.set() if peer == "broken" else None)
-    one.on_peer_down(lambda peer: down.set() if peer == "broken" else None)
+    one.on(PeerUp, lambda effect: up.set() if effect.peer == "broken" else None)
+    one.on(PeerDown, lambda effect: down.set() if effect.peer == "broken" else None)
     broken.join(one.address)
     await asyncio.wait_for(up.wait(), PATIENCE)
     disk.is_full = True
@@ -359,8 +359,8 @@ async def test_a_node_that_could_not_store_goes_on_when_it_can(
     one = await started(nodes, "one")
     two = await started(nodes, "two", storage=disk)
     up, down, there, here = (asyncio.Event() for _ in range(4))
-    one.on_peer_up(lambda _: up.set())
-    one.on_peer_down(lambda _: down.set())
+    one.on(PeerUp, lambda _: up.set())
+    one.on(PeerDown, lambda _: down.set())
     one.watch("p", lambda change: there.set() if change.value == b"late" else None)
     two.watch("p", lambda change: here.set() if change.value == b"missed" else None)
     resumed = asyncio.Event()
@@ -398,8 +398,8 @@ async def test_a_node_that_cannot_read_what_it_is_told_stops(
     one = await started(nodes, "one")
     two = await started(nodes, "two", storage=disk)
     up, down = asyncio.Event(), asyncio.Event()
-    one.on_peer_up(lambda _: up.set())
-    one.on_peer_down(lambda _: down.set())
+    one.on(PeerUp, lambda _: up.set())
+    one.on(PeerDown, lambda _: down.set())
     two.join(one.address)
     await asyncio.wait_for(up.wait(), PATIENCE)
     disk.is_bad = True
@@ -418,7 +418,7 @@ async def test_nobody_waits_for_the_end_of_a_leave_that_has_none(
     one = await started(nodes, "one")
     leaver = await started(nodes, "leaver", storage=disk)
     up = asyncio.Event()
-    leaver.on_peer_up(lambda _: up.set())
+    leaver.on(PeerUp, lambda _: up.set())
     leaver.join(one.address)
     await asyncio.wait_for(up.wait(), PATIENCE)
     monkeypatch.setattr(leaver.link, "send", lambda *_: None)
