@@ -92,6 +92,8 @@ class FrontConnection:
         #: Packet ids of QoS 2 messages that came on it and are not released; and of others that its owner has.
         self._fresh: set[int] = set()
         self._stale: set[int] = set()
+        #: Of those that came, messages that are no repetitions.
+        self._new: set[int] = set()
         #: For the owner, at the end of the turn.
         self.steps: list[SessionStep] = []
         #: PUBRELs among what is unanswered.
@@ -177,19 +179,25 @@ class FrontConnection:
         """The packet ids of QoS 2 messages that its owner has of the client."""
         self._stale = set(received) - self._fresh
 
-    def came(self, packet: int, is_again: bool) -> list[int]:
-        """A PUBLISH at QoS 2; returns the packet ids that are over, as it shows.
-
-        A client sends what it has not finished again before anything new [MQTT-4.4.0-1]: another owner answered its
-        PUBREL, on the other side of a split.
-        """
+    def came(self, packet: int, is_again: bool) -> None:
+        """A PUBLISH at QoS 2."""
         self._fresh.add(packet)
         self._releasing.discard(packet)
         self._stale.discard(packet)
-        if is_again or not self._stale:
+        if not is_again:
+            self._new.add(packet)
+
+    def are_over(self, packet: int) -> list[int]:
+        """PUBREL came; returns other packet ids that are over, as it shows: another owner answered theirs, in a split.
+
+        A client sends what it has not finished again before anything new [MQTT-4.4.0-1]. Some are late with that, as
+        paho is where it publishes from another thread, but not as late as with the PUBREL of something new.
+        """
+        if packet not in self._new:
             return []
+        self._new.discard(packet)
         stale, self._stale = self._stale, set()
-        return sorted(stale)
+        return sorted(stale - {packet})
 
     def released(self, packet: int) -> bool:
         """PUBREL came; False: one of this message is unanswered, and its answer is that of both."""

@@ -303,8 +303,7 @@ class SessionFront(LocalFront):
             )
             self._origin.publish(addresses, publication)
             return
-        for over in connection.came(packet, is_again):
-            connection.send(SessionStep(PUBREL, over))
+        connection.came(packet, is_again)
         addresses += [(ROWS, (0, number), address) for address, number in rows or ()]
         digest = digest_of(topic, payload)
         step = SessionStep(PUBLISHED, packet, addresses, digest, is_again)
@@ -348,8 +347,11 @@ class SessionFront(LocalFront):
             return
         self._touched[number] = None
         if step.kind in (PUBREL, SUBSCRIBE, UNSUBSCRIBE):
-            if step.kind == PUBREL and not connection.released(step.packet):
-                return
+            if step.kind == PUBREL:
+                for over in connection.are_over(step.packet):
+                    connection.send(SessionStep(PUBREL, over))
+                if not connection.released(step.packet):
+                    return
             connection.unanswered.append(Unanswered(step))
             connection.send(step)
         elif connection.attached is None:

@@ -104,10 +104,22 @@ def test_what_the_client_does_not_send_again_before_anything_new_is_over() -> No
     """As when another owner answered its PUBREL, on the other side of a split."""
     there = connection()
     there.knows([1, 2, 3, 4])
-    assert there.came(2, is_again=True) == []
+    there.came(2, is_again=True)
     there.released(3)
-    assert there.came(9, is_again=False) == [1, 4]
-    assert there.came(10, is_again=False) == []
+    there.came(9, is_again=False)
+    there.came(10, is_again=False)
+    assert there.are_over(2) == [], "nothing new"
+    assert there.are_over(9) == [1, 4]
     there.released(9)
     there.knows([2, 9, 10])  # another owner, who has not seen the PUBREL of 9
-    assert there.came(11, is_again=False) == [9]
+    there.came(11, is_again=False)
+    assert there.are_over(11) == [9]
+
+
+def test_what_the_client_sends_again_after_something_new_is_not_over() -> None:
+    """As paho does where another thread publishes while it connects."""
+    there = connection()
+    there.knows([1, 2])
+    there.came(3, is_again=False)
+    there.came(1, is_again=True)
+    assert there.are_over(3) == [2]
