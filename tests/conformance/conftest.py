@@ -38,3 +38,21 @@ def topic(peers: Peers) -> str:
 def watcher(peers: Peers) -> Wire:
     """A client that sees all that is published below the test's own level."""
     return peers.watcher()
+
+
+@pytest.fixture
+def raw(peers: Peers) -> Wire:
+    """A connection on which nothing was sent yet."""
+    return peers.raw()
+
+
+@pytest.fixture
+def wire(peers: Peers) -> Wire:
+    """An accepted client."""
+    return peers.client()
+
+
+@pytest.fixture
+def publisher(peers: Peers) -> Wire:
+    """An accepted client that is not `wire`."""
+    return peers.client()

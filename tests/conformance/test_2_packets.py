@@ -27,22 +27,21 @@ def wrong_flags(first: int) -> list[int]:
     return [first & 0xF0 | low for low in range(16) if low != first & 0x0F]
 
 
-def test_mqtt_2_2_2_1_flags_sent(peers: Peers, topic: str) -> None:
+def test_mqtt_2_2_2_1_flags_sent(peers: Peers, raw: mqtt.Wire, topic: str) -> None:
     """Every packet that the server sends has the first byte of the flags table."""
-    wire = peers.raw()
-    assert wire.connect(peers.id()).first == 0x20
-    assert wire.subscribe((topic, 2)).first == 0x90
-    wire.send(mqtt.publish_packet(topic, b"x", qos=1, packet_id=1))
-    assert {wire.recv_packet().first for _ in range(2)} == {0x40, 0x32}
+    assert raw.connect(peers.id()).first == 0x20
+    assert raw.subscribe((topic, 2)).first == 0x90
+    raw.send(mqtt.publish_packet(topic, b"x", qos=1, packet_id=1))
+    assert {raw.recv_packet().first for _ in range(2)} == {0x40, 0x32}
     # The message may be handed on before the PUBREC, before the PUBCOMP, or behind both.
-    wire.send(mqtt.publish_packet(topic, b"x", qos=2, packet_id=2), mqtt.pubrel_packet(2))
-    received = {found.first: found for found in (wire.recv_packet() for _ in range(3))}
+    raw.send(mqtt.publish_packet(topic, b"x", qos=2, packet_id=2), mqtt.pubrel_packet(2))
+    received = {found.first: found for found in (raw.recv_packet() for _ in range(3))}
     assert set(received) == {0x50, 0x70, 0x34}
-    wire.pubrec(received[0x34].packet_id)
-    assert wire.expect(mqtt.PUBREL).first == 0x62
-    assert wire.unsubscribe(topic).first == 0xB0
-    wire.send(b"\xc0\x00")
-    assert wire.recv_packet().first == 0xD0
+    raw.pubrec(received[0x34].packet_id)
+    assert raw.expect(mqtt.PUBREL).first == 0x62
+    assert raw.unsubscribe(topic).first == 0xB0
+    raw.send(b"\xc0\x00")
+    assert raw.recv_packet().first == 0xD0
 
 
 @pytest.mark.parametrize("kind", BODIES)
@@ -86,10 +85,9 @@ def test_mqtt_2_3_1_1_identifier_missing(peers: Peers) -> None:
 
 
 @pytest.mark.parametrize("identifier", [1, 255, 256, 32768, 65535])
-def test_mqtt_2_3_1_1_any_other_identifier(peers: Peers, topic: str, identifier: int) -> None:
+def test_mqtt_2_3_1_1_any_other_identifier(wire: mqtt.Wire, topic: str, identifier: int) -> None:
     """Identifiers from 1 to 65535 are all good, in each of the packets that need one."""
     number = identifier.to_bytes(2, "big")
-    wire = peers.client()
     wire.ask(mqtt.subscribe_packet(identifier, (topic, 0)), b"\x90\x03" + number + b"\x00")
     wire.ask(mqtt.unsubscribe_packet(identifier, topic), b"\xb0\x02" + number)
     wire.ask(mqtt.publish_packet(topic, b"x", qos=1, packet_id=identifier), b"\x40\x02" + number)
@@ -181,9 +179,8 @@ def test_mqtt_2_3_1_6_answers_repeat_the_identifier(peers: Peers, topic: str) ->
     assert subscriber.expect(mqtt.PUBREL).packet_id == identifier
 
 
-def test_mqtt_2_3_1_7_each_answer_its_own_request(peers: Peers) -> None:
+def test_mqtt_2_3_1_7_each_answer_its_own_request(peers: Peers, wire: mqtt.Wire) -> None:
     """Of several SUBSCRIBE and UNSUBSCRIBE in flight, each gets an answer under its own number."""
-    wire = peers.client()
     one, two = peers.topic("1"), peers.topic("2")
     wire.send(
         mqtt.subscribe_packet(300, (one, 0)),

@@ -86,18 +86,16 @@ def test_mqtt_3_10_4_3_exchanges_are_finished(peers: Peers, topic: str) -> None:
     again.expect_nothing()
 
 
-def test_mqtt_3_10_4_4_identifier(peers: Peers, topic: str) -> None:
+def test_mqtt_3_10_4_4_identifier(wire: mqtt.Wire, topic: str) -> None:
     """UNSUBACK carries the identifier of its UNSUBSCRIBE, and nothing else."""
-    wire = peers.client()
     for identifier in (1, 258, 65535):
         wire.ask(mqtt.subscribe_packet(2, (topic, 0)), b"\x90\x03\x00\x02\x00")
         wire.send(mqtt.unsubscribe_packet(identifier, topic))
         wire.expect(b"\xb0\x02" + identifier.to_bytes(2, "big"))
 
 
-def test_mqtt_3_10_4_5_unknown_filter(peers: Peers) -> None:
+def test_mqtt_3_10_4_5_unknown_filter(peers: Peers, wire: mqtt.Wire) -> None:
     """UNSUBACK comes even though no subscription was there to remove."""
-    wire = peers.client()
     wire.send(mqtt.unsubscribe_packet(9, peers.topic("never"), "#", "+/x", "$SYS/#"))
     wire.expect(b"\xb0\x02\x00\x09")
 

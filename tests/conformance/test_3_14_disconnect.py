@@ -13,9 +13,8 @@ def test_mqtt_3_14_1_1_wrong_flags(peers: Peers, watcher: mqtt.Wire) -> None:
         watcher.expect_publish(will.topic, will.payload)
 
 
-def test_mqtt_3_14_4_1_server_closes_if_the_client_does_not(peers: Peers) -> None:
+def test_mqtt_3_14_4_1_server_closes_if_the_client_does_not(wire: mqtt.Wire) -> None:
     """Behind DISCONNECT the server ends the connection by itself, and sends nothing."""
-    wire = peers.client()
     wire.ended_by(mqtt.DISCONNECT_BYTES)
 
 

@@ -190,14 +190,13 @@ def test_mqtt_3_1_2_22_password_without_user_name(peers: Peers) -> None:
 # --- keep alive
 
 
-def test_mqtt_3_1_2_24_silent_client_is_cut_off(peers: Peers) -> None:
+def test_mqtt_3_1_2_24_silent_client_is_cut_off(peers: Peers, publisher: mqtt.Wire) -> None:
     """A silent client is cut off after one and a half times its keep alive, not before.
 
     What the server sends to it does not count as a sign of life. The will is published.
     """
     watcher = peers.subscriber((peers.topic("will"), 0), (peers.topic("sentinel"), 0))
     will = mqtt.Will(peers.topic("will"), b"silent")
-    publisher = peers.client()
     silent = peers.client("silent", keep_alive=1, will=will)
     started = monotonic()
     silent.subscribe((peers.topic("news"), 0))

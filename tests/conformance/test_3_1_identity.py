@@ -10,12 +10,11 @@ from tests.support import wire as mqtt
 LETTERS = string.digits + string.ascii_letters
 
 
-def test_mqtt_3_1_3_1_all_five_fields(peers: Peers, watcher: mqtt.Wire) -> None:
+def test_mqtt_3_1_3_1_all_five_fields(peers: Peers, raw: mqtt.Wire, watcher: mqtt.Wire) -> None:
     """A CONNECT with all five payload fields, in their order, is understood."""
     will = mqtt.Will(peers.topic("will"), b"gone")
-    wire = peers.raw()
-    wire.connect(peers.id("w"), will=will, username="user", password=b"\x00\xff secret")
-    wire.close()
+    raw.connect(peers.id("w"), will=will, username="user", password=b"\x00\xff secret")
+    raw.close()
     peers.expect_will_once(watcher, "w", will)
 
 
@@ -148,11 +147,10 @@ def test_mqtt_3_1_4_3_takeover_and_clean_session(peers: Peers, topic: str, clean
     new.expect_nothing()
 
 
-def test_mqtt_3_1_4_4_one_connack(peers: Peers) -> None:
+def test_mqtt_3_1_4_4_one_connack(peers: Peers, raw: mqtt.Wire) -> None:
     """A valid CONNECT is answered by one CONNACK with code 0."""
-    wire = peers.raw()
-    wire.ask(mqtt.connect_packet(peers.id()), b"\x20\x02\x00\x00")
-    wire.expect_nothing()
+    raw.ask(mqtt.connect_packet(peers.id()), b"\x20\x02\x00\x00")
+    raw.expect_nothing()
 
 
 @pytest.mark.parametrize(
@@ -167,11 +165,10 @@ def test_mqtt_3_1_4_4_one_connack(peers: Peers) -> None:
     ids=["empty id", "long id", "level", "reserved flag", "name"],
 )
 def test_mqtt_3_1_4_5_nothing_behind_a_refusal(
-    peers: Peers, refused: bytes, watcher: mqtt.Wire
+    peers: Peers, raw: mqtt.Wire, refused: bytes, watcher: mqtt.Wire
 ) -> None:
     """What stands in the same segment behind a refused CONNECT is ignored."""
-    wire = peers.raw()
-    wire.send(
+    raw.send(
         refused,
         mqtt.subscribe_packet(1, (peers.topic("#"), 0)),
         mqtt.publish_packet(peers.topic("a"), b"x", retain=True),
@@ -180,7 +177,7 @@ def test_mqtt_3_1_4_5_nothing_behind_a_refusal(
         mqtt.publish_packet(peers.topic("b"), b"x"),
     )
     data = b""
-    while chunk := wire.stream.recv(10):
+    while chunk := raw.stream.recv(10):
         data += chunk
     assert data in (b"", b"\x20\x02\x00\x01", b"\x20\x02\x00\x02")
     peers.expect_none_retained(peers.topic("a"))

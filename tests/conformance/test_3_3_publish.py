@@ -95,9 +95,8 @@ def test_mqtt_3_3_2_3_topics_match_the_filter(peers: Peers) -> None:
     peers.expect_no_more(both, peers.topic("c/z"))
 
 
-def test_mqtt_3_3_4_1_answers(peers: Peers, topic: str) -> None:
+def test_mqtt_3_3_4_1_answers(wire: mqtt.Wire, topic: str) -> None:
     """QoS 0 gets no answer, QoS 1 one PUBACK, QoS 2 one PUBREC, with the identifiers."""
-    wire = peers.client()
     wire.send(mqtt.publish_packet(topic, b"x"))
     wire.expect_nothing()
     wire.ask(mqtt.publish_packet(topic, b"x", qos=1, packet_id=258), b"\x40\x02\x01\x02")

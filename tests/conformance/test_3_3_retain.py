@@ -106,9 +106,8 @@ def test_mqtt_3_3_1_12_no_retain_no_change(peers: Peers, payload: bytes) -> None
     peers.expect_none_retained(bare)
 
 
-def test_mqtt_3_3_1_12_within_one_segment(peers: Peers, topic: str) -> None:
+def test_mqtt_3_3_1_12_within_one_segment(peers: Peers, wire: Wire, topic: str) -> None:
     """RETAIN counts for the very PUBLISH that has it, however close they stand."""
-    wire = peers.client()
     wire.send(
         publish_packet(topic, b"1", retain=True),
         publish_packet(topic, b"2"),

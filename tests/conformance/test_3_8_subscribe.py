@@ -28,9 +28,8 @@ def test_mqtt_3_8_3_1_cut_filter(peers: Peers) -> None:
 
 
 @pytest.mark.parametrize("name", ["#", "/#", "a/#", "a//#", "+/#", "+", "/+", "+/", "a/+/b", "+/+"])
-def test_mqtt_3_8_3_2_wildcards_are_served(peers: Peers, name: str) -> None:
+def test_mqtt_3_8_3_2_wildcards_are_served(wire: mqtt.Wire, name: str) -> None:
     """Wildcards are supported: a filter with one is granted, not refused."""
-    wire = peers.client()
     assert wire.subscribe((name, 1)).codes == [1]
 
 
@@ -50,26 +49,23 @@ def test_mqtt_3_8_3_4_requested_qos_byte(peers: Peers, topic: str) -> None:
     peers.closes(mqtt.subscribe_packet(1, (topic, 0), (topic, 3)))
 
 
-def test_mqtt_3_8_4_1_suback_for_each(peers: Peers) -> None:
+def test_mqtt_3_8_4_1_suback_for_each(peers: Peers, wire: mqtt.Wire) -> None:
     """Each SUBSCRIBE is answered by one SUBACK."""
-    wire = peers.client()
     wire.send(*(mqtt.subscribe_packet(n, (peers.topic(f"{n}"), 0)) for n in range(1, 21)))
     for _ in range(20):
         wire.expect(mqtt.SUBACK)
     wire.expect_nothing()
 
 
-def test_mqtt_3_8_4_2_identifier(peers: Peers) -> None:
+def test_mqtt_3_8_4_2_identifier(peers: Peers, wire: mqtt.Wire) -> None:
     """The SUBACK carries the identifier of its SUBSCRIBE."""
-    wire = peers.client()
     for identifier in (65535, 1, 256, 1):
         wire.send(mqtt.subscribe_packet(identifier, (peers.topic("a"), 1)))
         wire.expect(b"\x90\x03" + identifier.to_bytes(2, "big") + b"\x01")
 
 
-def test_mqtt_3_8_4_3_subscription_is_replaced(peers: Peers, topic: str) -> None:
+def test_mqtt_3_8_4_3_subscription_is_replaced(peers: Peers, wire: mqtt.Wire, topic: str) -> None:
     """The same filter once more replaces the subscription: single copies, at the new QoS."""
-    wire = peers.client()
     for qos in (0, 2, 1, 0):
         wire.subscribe((topic, qos))
         peers.publish(topic, b"x", qos=2)
@@ -102,10 +98,9 @@ def test_mqtt_3_8_4_3_no_gap(peers: Peers, topic: str) -> None:
     wire.expect_nothing()
 
 
-def test_mqtt_3_8_4_4_many_filters(peers: Peers) -> None:
+def test_mqtt_3_8_4_4_many_filters(peers: Peers, wire: mqtt.Wire) -> None:
     """Many filters in one SUBSCRIBE: one SUBACK, and every filter works."""
     topics = [peers.topic(f"{n}") for n in range(20)]
-    wire = peers.client()
     wire.send(mqtt.subscribe_packet(5, *((topic, 0) for topic in topics)))
     wire.expect(b"\x90\x16\x00\x05" + bytes(20))
     wire.expect_nothing()
@@ -123,9 +118,8 @@ def test_mqtt_3_8_4_4_filter_listed_twice(peers: Peers, topic: str) -> None:
         wire.expect_nothing()
 
 
-def test_mqtt_3_8_4_5_a_code_for_each_pair(peers: Peers) -> None:
+def test_mqtt_3_8_4_5_a_code_for_each_pair(peers: Peers, wire: mqtt.Wire) -> None:
     """A SUBACK has as many codes as its SUBSCRIBE has pairs, each the QoS granted."""
-    wire = peers.client()
     for count in (1, 2, 50, 200):
         pairs = [(peers.topic(f"{n}"), n % 3) for n in range(count)]
         assert wire.subscribe(*pairs).codes == [qos for _, qos in pairs]

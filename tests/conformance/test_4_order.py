@@ -81,11 +81,10 @@ def test_mqtt_4_6_0_4_pubrels_follow_pubrecs(peers: Peers, topic: str) -> None:
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
-def test_mqtt_4_6_0_5_every_topic_is_ordered(peers: Peers, qos: int) -> None:
+def test_mqtt_4_6_0_5_every_topic_is_ordered(peers: Peers, publisher: mqtt.Wire, qos: int) -> None:
     """With the default configuration messages keep their order on each of several topics."""
     topics = [peers.topic(part) for part in ("a", "b/c", "d/", "/e")]
     wire = peers.subscriber((peers.topic("#"), qos))
-    publisher = peers.client()
     found: dict[str, list[int]] = {topic: [] for topic in topics}
     for number in range(20):
         for topic in topics:
@@ -120,14 +119,13 @@ def take_in_order(wire: mqtt.Wire, topic: str, count: int) -> None:
 @pytest.mark.parametrize("published", [0, 1, 2])
 @pytest.mark.parametrize("granted", [0, 1, 2])
 def test_mqtt_4_6_0_6_order_at_every_subscriber(
-    peers: Peers, topic: str, published: int, granted: int
+    peers: Peers, publisher: mqtt.Wire, topic: str, published: int, granted: int
 ) -> None:
     """Numbered messages of one publisher, sent at once, ascend at every subscriber.
 
     There are far more than fit into the window of messages in flight.
     """
     wires = [peers.subscriber((name, granted)) for name in (topic, peers.topic("+"))]
-    publisher = peers.client()
     publisher.send(numbered(topic, published, 300))
     if published == 2:
         for _ in range(300):
@@ -150,9 +148,8 @@ def test_mqtt_4_6_0_6_order_while_away(peers: Peers, topic: str, qos: int) -> No
     wire.expect_nothing()
 
 
-def test_mqtt_4_6_0_6_retained_before_newer(peers: Peers, topic: str) -> None:
+def test_mqtt_4_6_0_6_retained_before_newer(peers: Peers, wire: mqtt.Wire, topic: str) -> None:
     """A retained message does not come behind a newer one of its topic."""
-    wire = peers.client()
     wire.ask(mqtt.publish_packet(topic, b"0", qos=1, packet_id=1, retain=True), mqtt.PUBACK)
     wire.subscribe((topic, 1))
     peers.publish(topic, b"1", qos=1, retain=True)

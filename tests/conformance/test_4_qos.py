@@ -117,10 +117,9 @@ def test_mqtt_4_3_3_1_exchange_of_the_sender(peers: Peers, topic: str) -> None:
     peers.resume("s").expect_nothing()
 
 
-def test_mqtt_4_3_3_2_repeats_before_pubrel(peers: Peers, topic: str) -> None:
+def test_mqtt_4_3_3_2_repeats_before_pubrel(peers: Peers, publisher: mqtt.Wire, topic: str) -> None:
     """A QoS 2 PUBLISH repeated before PUBREL: PUBREC each time, one delivery."""
     wire = peers.subscriber((topic, 0), (peers.topic("sentinel"), 0))
-    publisher = peers.client()
     begin_qos_2(publisher, topic, b"x", 5)
     for dup in (True, False):
         publisher.send(mqtt.publish_packet(topic, b"x", qos=2, packet_id=5, dup=dup))
@@ -162,10 +161,9 @@ def test_mqtt_4_3_3_2_identifier_is_free_after_pubcomp(peers: Peers, topic: str)
     wire.expect_nothing()
 
 
-def test_mqtt_4_4_0_1_repeats_on_resuming(peers: Peers, topic: str) -> None:
+def test_mqtt_4_4_0_1_repeats_on_resuming(peers: Peers, publisher: mqtt.Wire, topic: str) -> None:
     """Unacknowledged PUBLISH packets (DUP 1) and PUBRELs come again, under their identifiers."""
     wire = peers.subscriber((topic, 2), part="s", clean=False)
-    publisher = peers.client()
     for number in range(12):
         publisher.publish(topic, b"%d" % number, qos=1 + number % 2)
     sent = [wire.expect_publish(topic, b"%d" % number) for number in range(12)]

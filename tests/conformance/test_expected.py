@@ -29,20 +29,19 @@ def test_expected_length_edges(peers: Peers, topic: str, remaining: int) -> None
     assert published.payload == payload
 
 
-def test_expected_longest_length_encoding(peers: Peers) -> None:
+def test_expected_longest_length_encoding(peers: Peers, raw: mqtt.Wire) -> None:
     """Lengths in more bytes than needed are accepted, in every kind of packet."""
     topic = mqtt.encode_text(peers.topic("a"))
     name = peers.id().encode()
-    wire = peers.raw()
     connect = mqtt.connect_packet(name)
-    wire.ask(b"\x10" + bytes([0x80 | connect[1], 0x80, 0x80, 0x00]) + connect[2:], mqtt.CONNACK)
-    wire.send(b"\xc0\x80\x00", b"\xc0\x80\x80\x00", b"\xc0\x80\x80\x80\x00")
+    raw.ask(b"\x10" + bytes([0x80 | connect[1], 0x80, 0x80, 0x00]) + connect[2:], mqtt.CONNACK)
+    raw.send(b"\xc0\x80\x00", b"\xc0\x80\x80\x00", b"\xc0\x80\x80\x80\x00")
     for _ in range(3):
-        wire.expect(mqtt.PINGRESP_BYTES)
-    wire.send(b"\x82", bytes([0x80 | len(topic) + 3, 0x00]), b"\x00\x01", topic, b"\x00")
-    wire.expect(mqtt.SUBACK)
-    wire.send(b"\x30", bytes([0x80 | len(topic) + 1, 0x80, 0x00]), topic, b"x")
-    wire.expect_publish(payload=b"x")
+        raw.expect(mqtt.PINGRESP_BYTES)
+    raw.send(b"\x82", bytes([0x80 | len(topic) + 3, 0x00]), b"\x00\x01", topic, b"\x00")
+    raw.expect(mqtt.SUBACK)
+    raw.send(b"\x30", bytes([0x80 | len(topic) + 1, 0x80, 0x00]), topic, b"x")
+    raw.expect_publish(payload=b"x")
 
 
 def test_expected_many_packets_in_a_segment(peers: Peers, topic: str, watcher: mqtt.Wire) -> None:
@@ -100,9 +99,8 @@ def test_expected_empty_payload(peers: Peers, topic: str, qos: int) -> None:
 # --- answers to what is not in flight: our choices
 
 
-def test_expected_unknown_acknowledgements(peers: Peers) -> None:
+def test_expected_unknown_acknowledgements(wire: mqtt.Wire) -> None:
     """Unknown identifiers: PUBACK and PUBCOMP are ignored, PUBREC and PUBREL are answered."""
-    wire = peers.client()
     for identifier in (1, 65535):
         number = identifier.to_bytes(2, "big")
         wire.puback(identifier)

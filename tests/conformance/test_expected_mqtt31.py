@@ -35,12 +35,11 @@ def test_expected_31_is_served(peers: Peers, topic: str) -> None:
     old.disconnect()
 
 
-def test_expected_31_will(peers: Peers, watcher: mqtt.Wire) -> None:
+def test_expected_31_will(peers: Peers, raw: mqtt.Wire, watcher: mqtt.Wire) -> None:
     """The will of a 3.1 client is published."""
     will = mqtt.Will(peers.topic("will"), b"gone")
-    wire = peers.raw()
-    wire.ask(old_connect(peers.id("w"), will=will), b"\x20\x02\x00\x00")
-    wire.close()
+    raw.ask(old_connect(peers.id("w"), will=will), b"\x20\x02\x00\x00")
+    raw.close()
     peers.expect_will_once(watcher, "w", will)
 
 
@@ -71,11 +70,10 @@ def test_expected_31_dup_of_requests(peers: Peers, topic: str) -> None:
 
 
 @pytest.mark.parametrize("flags", [0x03, 0x0A, 0x12, 0x1A, 0x22, 0x3B])
-def test_expected_31_connect_flags(peers: Peers, flags: int) -> None:
+def test_expected_31_connect_flags(peers: Peers, raw: mqtt.Wire, flags: int) -> None:
     """MQTT 3.1 disregards the reserved connect flag, and QoS and RETAIN of a will that is not there."""
-    wire = peers.raw()
-    wire.send(mqtt.connect_packet(peers.id(), protocol="MQIsdp", level=3, flags=flags))
-    wire.expect(b"\x20\x02\x00\x00")
+    raw.send(mqtt.connect_packet(peers.id(), protocol="MQIsdp", level=3, flags=flags))
+    raw.expect(b"\x20\x02\x00\x00")
 
 
 @pytest.mark.parametrize("flags", [0x1E, 0x42])

@@ -54,10 +54,9 @@ def gather(wire: mqtt.Wire) -> list[mqtt.Packet]:
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
-def test_expected_share_one_member_each(peers: Peers, qos: int) -> None:
+def test_expected_share_one_member_each(peers: Peers, publisher: mqtt.Wire, qos: int) -> None:
     """Each message goes to exactly one member; over many messages every member gets some."""
     members = [peers.subscriber((share(peers, "a/+"), qos)) for _ in range(3)]
-    publisher = peers.client()
     for number in range(90):
         publisher.publish(peers.topic("a/b"), b"%d" % number, qos=qos)
     found = [gather(member) for member in members]
@@ -72,14 +71,13 @@ def test_expected_share_one_member_each(peers: Peers, qos: int) -> None:
         }
 
 
-def test_expected_share_beside_others(peers: Peers) -> None:
+def test_expected_share_beside_others(peers: Peers, publisher: mqtt.Wire) -> None:
     """Ordinary subscribers get every message, and so does each group as a whole."""
     plain = peers.subscriber((peers.topic("a"), 1))
     groups = [
         [peers.subscriber((share(peers, name, group), 1)) for _ in range(2)]
         for group, name in (("g", "a"), ("h", "a"), ("i", "+"))
     ]
-    publisher = peers.client()
     for number in range(20):
         publisher.publish(peers.topic("a"), b"%d" % number, qos=1)
     assert len(gather(plain)) == 20
@@ -138,14 +136,13 @@ def test_expected_share_is_no_plain_subscription(peers: Peers) -> None:
 
 
 @pytest.mark.parametrize("qos", [1, 2])
-def test_expected_share_redelivery(peers: Peers, qos: int) -> None:
+def test_expected_share_redelivery(peers: Peers, publisher: mqtt.Wire, qos: int) -> None:
     """What a member holds unacknowledged when it dies goes to another member.
 
     There is more than its window holds, so that some of it waited in its queue.
     """
     name, topic = share(peers, "a"), peers.topic("a")
     dying = peers.subscriber((name, qos), part="dying")
-    publisher = peers.client()
     for number in range(40):
         publisher.publish(topic, b"%d" % number, qos=qos)
     held = dying.expect_publish(topic, b"0", qos=qos)
@@ -159,11 +156,10 @@ def test_expected_share_redelivery(peers: Peers, qos: int) -> None:
     assert numbers == list(range(1 if qos == 1 else 0, 40))
 
 
-def test_expected_share_redelivery_to_the_rest(peers: Peers) -> None:
+def test_expected_share_redelivery_to_the_rest(peers: Peers, publisher: mqtt.Wire) -> None:
     """Nothing is lost or doubled while members of a group die one after the other."""
     name, topic = share(peers, "a"), peers.topic("a")
     members = {f"m{n}": peers.subscriber((name, 1), part=f"m{n}") for n in range(4)}
-    publisher = peers.client()
     for number in range(60):
         publisher.publish(topic, b"%d" % number, qos=1)
     for part in ("m0", "m1", "m2"):
@@ -173,14 +169,13 @@ def test_expected_share_redelivery_to_the_rest(peers: Peers) -> None:
     assert sorted(numbers) == list(range(60))
 
 
-def test_expected_share_redelivery_of_the_absent(peers: Peers) -> None:
+def test_expected_share_redelivery_of_the_absent(peers: Peers, publisher: mqtt.Wire) -> None:
     """A durable member that leaves hands on what it holds too, but for QoS 2 that was sent.
 
     That it may own already: it gets it again when it comes back, and no other member does.
     """
     name, topic = share(peers, "a"), peers.topic("a")
     leaving = peers.subscriber((name, 2), part="s", clean=False)
-    publisher = peers.client()
     for number in range(40):
         publisher.publish(topic, b"%d" % number, qos=1 + number % 2)
     sent = [leaving.expect_publish(topic, b"%d" % number) for number in range(20)]
@@ -197,11 +192,10 @@ def test_expected_share_redelivery_of_the_absent(peers: Peers) -> None:
     again.expect_nothing()
 
 
-def test_expected_share_only_member_resumes(peers: Peers) -> None:
+def test_expected_share_only_member_resumes(peers: Peers, publisher: mqtt.Wire) -> None:
     """What the only member holds when it leaves is repeated to it as MQTT-4.4.0-1 has it."""
     name, topic = share(peers, "a"), peers.topic("a")
     wire = peers.subscriber((name, 2), part="s", clean=False)
-    publisher = peers.client()
     for number in range(30):
         publisher.publish(topic, b"%d" % number, qos=1 + number % 2)
     sent = [wire.expect_publish(topic, b"%d" % number) for number in range(20)]

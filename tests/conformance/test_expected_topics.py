@@ -113,10 +113,9 @@ def test_expected_retained_may_precede_suback(peers: Peers, topic: str) -> None:
     assert sorted(wire.recv_packet().first for _ in range(3)) == [0x31, 0x90, 0xD0]
 
 
-def test_expected_order_across_filters(peers: Peers) -> None:
+def test_expected_order_across_filters(peers: Peers, publisher: Wire) -> None:
     """A publisher's messages on topics of one filter keep their order too: what users expect."""
     wire = peers.subscriber((peers.topic("#"), 1))
-    publisher = peers.client()
     parts = [f"{n % 3}" for n in range(30)]
     publisher.send(
         *(
