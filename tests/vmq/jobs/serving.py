@@ -75,35 +75,32 @@ async def raw(broker: Broker, data: bytes) -> bytes:
 class Guard(Plugin):
     """Knows one user, who may add to and take from what is called mail."""
 
-    def __init__(self, slow: bool) -> None:
-        self.slow = slow
+    def __init__(self) -> None:
         self.asked: list[str] = []
-
-
-class PlainGuard(Guard):
-    """Answers at once."""
 
     @hook
     def auth_on_register(
         self, peer: Peer, subscriber_id: SubscriberId, username: str | None, password: bytes | None
     ) -> Any:
         self.asked.append(f"{peer.listener} {subscriber_id.client_id}")
-        return (
-            True
-            if (username, password) == ("worker", b"secret")
-            else Refuse("no", bad_credentials=True)
-        )
+        return self.know(username, password)
 
     @hook
     def auth_on_publish(self, message: Message) -> Any:
         self.asked.append(message.topic)
-        return True if message.topic.startswith("$jobs/mail") else Refuse("no")
+        return self.judge(message.topic)
 
     @hook
     def auth_on_subscribe(self, subscriptions: list[Subscription]) -> Any:
-        self.asked.extend(each.topic_filter for each in subscriptions)
-        wrong = [each for each in subscriptions if not each.topic_filter.startswith("$jobs/mail")]
-        return Refuse("no") if wrong else True
+        filters = [each.topic_filter for each in subscriptions]
+        self.asked.extend(filters)
+        return self.judge(*filters)
+
+    def know(self, *who: str | bytes | None) -> Any:
+        return who == ("worker", b"secret") or Refuse("no", bad_credentials=True)
+
+    def judge(self, *topics: str) -> Any:
+        return all(each.startswith("$jobs/mail") for each in topics) or Refuse("no")
 
 
 class SlowGuard(Guard):
@@ -114,22 +111,17 @@ class SlowGuard(Guard):
         self, peer: Peer, subscriber_id: SubscriberId, username: str | None, password: bytes | None
     ) -> Any:
         await asyncio.sleep(0)
-        return (
-            True
-            if (username, password) == ("worker", b"secret")
-            else Refuse("no", bad_credentials=True)
-        )
+        return self.know(username, password)
 
     @hook
     async def auth_on_publish(self, message: Message) -> Any:
         await asyncio.sleep(0)
-        return True if message.topic.startswith("$jobs/mail") else Refuse("no")
+        return self.judge(message.topic)
 
     @hook
     async def auth_on_subscribe(self, subscriptions: list[Subscription]) -> Any:
         await asyncio.sleep(0)
-        wrong = [each for each in subscriptions if not each.topic_filter.startswith("$jobs/mail")]
-        return Refuse("no") if wrong else True
+        return self.judge(*(each.topic_filter for each in subscriptions))
 
 
 def machine(broker: Broker) -> JobMachine:

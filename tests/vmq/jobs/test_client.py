@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.until import until
-from tests.vmq.jobs.serving import PlainGuard, config_of, machine, port_of
+from tests.vmq.jobs.serving import Guard, config_of, machine, port_of
 from vmq.broker import Broker
 from vmq.jobs import JobError, connect
 from vmq.jobs.client import AsyncJobClient, JobClient
@@ -116,7 +116,7 @@ async def test_a_lost_connection_is_told(broker: Broker) -> None:
 
 
 async def test_a_password(tmp_path: Path) -> None:
-    async with Broker(config_of(tmp_path), plugins={"guard": PlainGuard(False)}) as broker:
+    async with Broker(config_of(tmp_path), plugins={"guard": Guard()}) as broker:
         async with connect(url_of(broker, "worker:secret@")) as jobs:
             assert await jobs.do("PING") == b"PONG"
         with pytest.raises(JobError, match="WRONGPASS"):

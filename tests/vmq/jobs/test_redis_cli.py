@@ -39,9 +39,9 @@ async def test_commands_from_a_file(broker: Broker) -> None:
 
 
 async def test_a_password(tmp_path: Path) -> None:
-    from tests.vmq.jobs.serving import PlainGuard
+    from tests.vmq.jobs.serving import Guard
 
-    async with Broker(config_of(tmp_path), plugins={"guard": PlainGuard(False)}) as broker:
+    async with Broker(config_of(tmp_path), plugins={"guard": Guard()}) as broker:
         port = port_of(broker)
         assert await cli(port, "QLEN", "mail") == ["NOAUTH Authentication required.", ""]
         user = ("--user", "worker", "--pass", "secret", "--no-auth-warning")

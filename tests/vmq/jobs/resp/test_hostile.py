@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.until import until
-from tests.vmq.jobs.serving import Guard, PlainGuard, client_of, config_of, port_of, raw
+from tests.vmq.jobs.serving import Guard, client_of, config_of, port_of, raw
 from vmq.broker import Broker
 from vmq.resources.memory import MemoryWatch
 
@@ -32,12 +32,12 @@ async def test_what_is_no_command_ends_that_connection_with_an_error(
 
 
 async def test_strangers_may_not_send_much(tmp_path: Path) -> None:
-    async with Broker(config_of(tmp_path), plugins={"guard": PlainGuard(False)}) as broker:
+    async with Broker(config_of(tmp_path), plugins={"guard": Guard()}) as broker:
         reply = await raw(broker, b"*2\r\n$4\r\nAUTH\r\n$100000\r\n")
         assert reply.startswith(b"-TOOBIG ")
 
 
-@pytest.mark.parametrize("guard", [None, PlainGuard(False)])
+@pytest.mark.parametrize("guard", [None, Guard()])
 async def test_replies_that_nobody_reads_take_no_memory_however_short_they_are(
     tmp_path: Path, guard: Guard | None
 ) -> None:
