@@ -1,5 +1,7 @@
 """The store's records: what is written, when it is visible, when it is committed."""
 
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -17,10 +19,22 @@ SESSION = (1).to_bytes(8, "big")
 OTHER = (2).to_bytes(8, "big")
 
 
-def reopen(store: Store, path: Path) -> Store:
-    """The process died: what was not written is gone."""
-    store.db.close()
-    return open_store(path / "store", "os", lambda: None)
+#: Commits, and opens the store anew.
+Reopen = Callable[[], Store]
+
+
+@pytest.fixture
+def reopen(store: Store, tmp_path: Path) -> Iterator[Reopen]:
+    with ExitStack() as opened:
+
+        def again() -> Store:
+            commit(store)
+            store.db.close()
+            made = open_store(tmp_path / "store", "os", lambda: None)
+            opened.callback(made.db.close)
+            return made
+
+        yield again
 
 
 # Forms
@@ -43,21 +57,19 @@ def test_message_comes_back_from_its_form(topic: str, payload: bytes) -> None:
 @pytest.mark.parametrize("payload", (b"", b"small", LARGE))
 @pytest.mark.parametrize("retain", (False, True))
 def test_the_share_group_of_a_delivery_comes_back(
-    store: Store, tmp_path: Path, group: str, payload: bytes, retain: bool
+    store: Store, reopen: Reopen, group: str, payload: bytes, retain: bool
 ) -> None:
     waits, sent = (Delivery(message(payload), 1, retain, group) for _ in range(2))
     waits.seq, sent.order, sent.packet_id = 7, 8, 9
     store.put_waiting(SESSION, waits)
     store.put_inflight(SESSION, sent)
-    commit(store)
-    store = reopen(store, tmp_path)
+    store = reopen()
     found = [store.load_waiting(SESSION, 7), *store.load_inflight(SESSION)]
     assert [
         (each.message.topic, each.message.payload, each.group, each.retain)
         for each in found
         if each is not None
     ] == [(b"a/b", payload, group, retain)] * 2
-    store.db.close()
 
 
 @pytest.mark.parametrize("qos", (1, 2))
@@ -65,15 +77,13 @@ def test_the_share_group_of_a_delivery_comes_back(
 @pytest.mark.parametrize("payload", (b"", b"small", b"x" * INLINE_PAYLOAD, LARGE))
 @pytest.mark.parametrize("share", (False, True))
 def test_waiting_delivery_comes_back(
-    store: Store, tmp_path: Path, qos: int, retain: bool, payload: bytes, share: bool
+    store: Store, reopen: Reopen, qos: int, retain: bool, payload: bytes, share: bool
 ) -> None:
     store.put_waiting(
         SESSION, delivery(message(payload, share=share), 2**40 + 7, qos, retain=retain)
     )
-    commit(store)
-    store = reopen(store, tmp_path)
+    store = reopen()
     found = store.load_waiting(SESSION, 2**40 + 7)
-    store.db.close()
     assert found is not None
     assert (found.message.topic, found.message.payload) == (b"a/b", payload)
     assert (found.qos, found.retain, found.seq) == (qos, retain, 2**40 + 7)
@@ -91,38 +101,34 @@ def test_nothing_waits_where_nothing_was_put(store: Store) -> None:
 @pytest.mark.parametrize("payload", (b"small", LARGE))
 @pytest.mark.parametrize("was_waiting", (False, True))
 def test_inflight_deliveries_come_back_in_order(
-    store: Store, tmp_path: Path, payload: bytes, was_waiting: bool
+    store: Store, reopen: Reopen, payload: bytes, was_waiting: bool
 ) -> None:
     for order, packet_id in ((300, 65_535), (2, 7), (70_000, 1)):
         made = delivery(message(payload), 5 if was_waiting else 0, 2)
         if was_waiting:
             store.put_waiting(SESSION, made)
         send(store, SESSION, made, order, packet_id)
-    commit(store)
-    store = reopen(store, tmp_path)
+    store = reopen()
     found = store.load_inflight(SESSION)
     assert [(each.order, each.packet_id) for each in found] == [(2, 7), (300, 65_535), (70_000, 1)]
     assert {each.message.payload for each in found} == {payload}
     assert not any(each.released for each in found)
     assert store.load_waiting(SESSION, 5) is None
     assert store.load_inflight(OTHER) == []
-    store.db.close()
 
 
-def test_received_packet_ids_come_back(store: Store, tmp_path: Path) -> None:
+def test_received_packet_ids_come_back(store: Store, reopen: Reopen) -> None:
     for packet_id in (1, 256, 65_535):
         store.put_received(SESSION, packet_id)
     store.put_received(OTHER, 9)
     commit(store)
     store.remove_received(SESSION, 256)
-    commit(store)
-    store = reopen(store, tmp_path)
+    store = reopen()
     assert store.load_received(SESSION) == [1, 65_535]
     assert store.load_received(OTHER) == [9]
-    store.db.close()
 
 
-def test_sessions_and_subscriptions_come_back(store: Store, tmp_path: Path) -> None:
+def test_sessions_and_subscriptions_come_back(store: Store, reopen: Reopen) -> None:
     first = store.create_session("dev-ä")
     second = store.create_session("dev-2")
     store.put_session("dev-2", second, 1_700_000_000_123, "alice")
@@ -131,10 +137,8 @@ def test_sessions_and_subscriptions_come_back(store: Store, tmp_path: Path) -> N
     store.put_subscription(second, "a", 0)
     store.put_subscription(second, "b", 0, "asked/ü")
     store.remove_subscription(second, "a")
-    commit(store)
-    store = reopen(store, tmp_path)
+    store = reopen()
     found = {each.client_id: each for each in stored_sessions(store)}
-    store.db.close()
     assert set(found) == {"dev-ä", "dev-2"}
     assert found["dev-ä"].number == first
     assert found["dev-ä"].offline_at == 0
@@ -144,18 +148,16 @@ def test_sessions_and_subscriptions_come_back(store: Store, tmp_path: Path) -> N
     assert (found["dev-ä"].asked, found["dev-2"].asked) == ({}, {"b": "asked/ü"})
 
 
-def test_retained_messages_come_back(store: Store, tmp_path: Path) -> None:
+def test_retained_messages_come_back(store: Store, reopen: Reopen) -> None:
     store.put_retained(Message(b"a", b"1", 0, True))
     store.put_retained(Message(b"b", LARGE, 2, True))
     store.put_retained(Message(b"c", b"3", 1, True))
     store.put_retained(Message(b"a", b"4", 1, True))
     store.remove_retained(b"c")
-    commit(store)
-    store = reopen(store, tmp_path)
+    store = reopen()
     found = [
         (each.topic, each.payload, each.qos, each.retain) for _, each in stored_retained(store)
     ]
-    store.db.close()
     assert found == [(b"a", b"4", 1, True), (b"b", LARGE, 2, True)]
 
 
@@ -196,14 +198,12 @@ def test_a_retained_message_is_stored_again_after_its_record_was_deleted(
     assert found.message.payload == LARGE
 
 
-def test_message_numbers_go_on_after_a_restart(store: Store, tmp_path: Path) -> None:
+def test_message_numbers_go_on_after_a_restart(store: Store, reopen: Reopen) -> None:
     for seq in (1, 2, 3):
         store.put_waiting(SESSION, delivery(message(LARGE), seq))
-    commit(store)
-    store = reopen(store, tmp_path)
+    store = reopen()
     made = delivery(message(LARGE), 4)
     store.put_waiting(SESSION, made)
-    store.db.close()
     assert made.ref == 4
 
 
@@ -295,27 +295,24 @@ def test_a_session_that_begins_anew_is_not_touched_by_the_purge_of_the_old(store
 
 
 def test_session_numbers_are_not_used_again_while_records_remain(
-    store: Store, tmp_path: Path
+    store: Store, reopen: Reopen
 ) -> None:
     session = fill(store, "dev", 5, message(share=True))
     commit(store)
     store.end_session("dev", session)
-    commit(store)
-    store = reopen(store, tmp_path)
+    store = reopen()
     assert stored_sessions(store) == []
     assert store.create_session("new") > session
-    store.db.close()
 
 
 @pytest.mark.parametrize("key", (b"q" + number(9) + number(1), b"u" + number(9) + b"a"))
 def test_session_numbers_pass_over_what_a_damaged_store_forgot(
-    store: Store, tmp_path: Path, key: bytes
+    store: Store, reopen: Reopen, key: bytes
 ) -> None:
     store.db.put(key, b"\1")
-    store = reopen(store, tmp_path)
+    store = reopen()
     stored_sessions(store)
     assert store.create_session("new") == number(10)
-    store.db.close()
 
 
 def test_whether_it_was_a_node_need_not_be_known(store: Store) -> None:
@@ -334,10 +331,11 @@ def test_what_joins_a_record_counts_as_a_write(store: Store) -> None:
     assert (store.writes, store.gathered) == (writes + 1, gathered + 5)
 
 
-def test_by_how_much_the_clock_was_set_is_kept_and_is_no_flaw(store: Store, tmp_path: Path) -> None:
+def test_by_how_much_the_clock_was_set_is_kept_and_is_no_flaw(
+    store: Store, reopen: Reopen, tmp_path: Path
+) -> None:
     store.put_clock_set(-7_200_000, 5)
-    commit(store)
-    store = reopen(store, tmp_path)
+    store = reopen()
     assert (store.clock_set, store.clock_noted) == (-7_200_000, 5)
     store.db.close()
     assert check(tmp_path / "store").problems == []

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import closing
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from vmq.store.lines import END
 from vmq.store.opening import repair_folder, stored_retained, stored_sessions
 from vmq.store.references import References
 from vmq.store.store import FORMAT, Store, StoreError
-from vmq.store.tools import StoreReport, check, repair
+from vmq.store.tools import check, repair
 
 LARGE = b"x" * 2000
 
@@ -78,17 +79,7 @@ def make(data: Path) -> None:
     store.db.close()
 
 
-def counts(report: StoreReport) -> tuple[int, ...]:
-    return (
-        report.sessions,
-        report.subscriptions,
-        report.queued,
-        report.inflight,
-        report.retained,
-        report.messages,
-    )
-
-
+counts = attrgetter("sessions", "subscriptions", "queued", "inflight", "retained", "messages")
 WHOLE = (3, 6, 15, 4, 3, 4)
 
 
@@ -530,6 +521,7 @@ def test_counts_are_compared_across_runs(data: Path, monkeypatch: pytest.MonkeyP
 MEASURE = """
 import json, sys
 from pathlib import Path
+from typing import Any
 from vmq.store.tools import check
 
 def peak():
