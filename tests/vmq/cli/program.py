@@ -39,10 +39,16 @@ class Finished(NamedTuple):
     out: bytes
     err: str
 
-    def tells(self, code: int, text: str) -> None:
-        """It ended with this code, and this is among what it says of that."""
+    def tells(self, code: int, *texts: str) -> None:
+        """It ended with this code, and these are among what it says of that."""
         assert self.code == code
-        assert text in self.err
+        for text in texts:
+            assert text in self.err
+
+    def fails(self, code: int, *texts: str) -> None:
+        """The same, and it put nothing out."""
+        assert self.out == b""
+        self.tells(code, *texts)
 
 
 class _Stream:

@@ -419,9 +419,7 @@ def test_a_worker_that_cannot_start_is_an_error_of_the_start(
     other = fresh_broker(data_dir=tmp_path / "d")
     arguments = ("start", "--workers", "2", "--data-dir", str(other.data_dir))
     done = run(*arguments, "--listen", LISTEN[0])
-    assert (done.code, done.out) == (1, b"")
-    assert "vmq: error: worker 1: " in done.err
-    assert "in use" in done.err
+    done.fails(1, "vmq: error: worker 1: ", "in use")
     assert "the supervisor is gone" not in done.err
     host, port = other.tcp
     done = run(
@@ -433,17 +431,13 @@ def test_a_worker_that_cannot_start_is_an_error_of_the_start(
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_a_data_directory_has_one_supervisor(shared: Several, workers: str) -> None:
     arguments = ("start", "--workers", workers, "--data-dir", str(shared.folder))
-    done = run(*arguments, "--listen", LISTEN[0])
-    assert (done.code, done.out) == (1, b"")
-    assert f"{shared.folder} is in use by another broker" in done.err
+    run(*arguments, "--listen", LISTEN[0]).fails(1, f"{shared.folder} is in use by another broker")
 
 
 @pytest.mark.parametrize(("workers", "key"), [("0", "broker.workers"), ("many", "broker.workers")])
 def test_a_wrong_number_is_an_error_of_the_user(tmp_path: Path, workers: str, key: str) -> None:
     done = run("start", "--workers", workers, "--data-dir", str(tmp_path))
-    assert (done.code, done.out) == (2, b"")
-    assert key in done.err
-    assert '"auto", a whole number, 1 to 64' in done.err
+    done.fails(2, key, '"auto", a whole number, 1 to 64')
 
 
 def test_one_worker_is_one_process(fresh_broker: BrokerFactory) -> None:

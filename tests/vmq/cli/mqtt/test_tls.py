@@ -172,8 +172,7 @@ def test_options_that_make_no_sense_are_refused_before_anything_is_sent(
         "LOCKED": locked.keyfile,
     }
     done = here("pub", "-t", "t", "-m", "x", *(str(names.get(word, word)) for word in words))
-    assert (done.code, done.out) == (2, b"")
-    assert said in done.err
+    done.fails(2, said)
     assert len(done.err.splitlines()) == 1
 
 

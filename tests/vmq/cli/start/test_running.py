@@ -132,8 +132,7 @@ def test_a_log_file_that_cannot_be_is_an_error(tmp_path: Path) -> None:
 
     file = tmp_path / "nowhere" / "vmq.log"
     done = run("start", "--data-dir", str(tmp_path / "data"), env={"VMQ_LOG__FILE": str(file)})
-    assert (done.code, done.out) == (2, b"")
-    assert f"{file}: there is no folder {file.parent}" in done.err
+    done.fails(2, f"{file}: there is no folder {file.parent}")
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
