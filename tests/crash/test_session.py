@@ -35,6 +35,11 @@ class Bench:
         self.receive(mqtt.publish_packet("t", payload, qos=qos, packet_id=packet_id, dup=dup))
 
 
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
 @pytest.mark.parametrize(
     ("packet", "objection"),
     (
@@ -50,28 +55,24 @@ class Bench:
         (Packet(mqtt.PUBLISH << 4 | 6, b"\0\1t\0\1"), "malformed"),
     ),
 )
-def test_unexpected_packets(packet: Packet, objection: str) -> None:
-    bench = Bench()
+def test_unexpected_packets(packet: Packet, objection: str, bench: Bench) -> None:
     bench.session.receive(packet)
     assert any(objection in text for text in bench.history.objections), bench.history.objections
 
 
-def test_lost_session() -> None:
-    bench = Bench()
+def test_lost_session(bench: Bench) -> None:
     bench.connect(FIRST)
     assert bench.history.objections == ["c, connection 2: session present False, expected True"]
 
 
-def test_repetition_without_dup() -> None:
-    bench = Bench()
+def test_repetition_without_dup(bench: Bench) -> None:
     bench.deliver(0, 2, 9)
     bench.connect(RESUMED)
     bench.deliver(0, 2, 9)
     assert bench.history.objections == ["c, connection 2: packet id 9 sent again without DUP"]
 
 
-def test_more_repetitions_than_the_window() -> None:
-    bench = Bench()
+def test_more_repetitions_than_the_window(bench: Bench) -> None:
     for number in range(WINDOW):
         bench.deliver(number, 1, 1 + number, dup=True)
     assert bench.history.objections == []
@@ -79,8 +80,7 @@ def test_more_repetitions_than_the_window() -> None:
     assert "more than can have been under way" in bench.history.objections[0]
 
 
-def test_packet_id_used_too_early() -> None:
-    bench = Bench()
+def test_packet_id_used_too_early(bench: Bench) -> None:
     bench.deliver(0, 2, 9)
     bench.deliver(1, 2, 9)
     assert "used again before its PUBREL" in bench.history.objections[0]

@@ -8,20 +8,24 @@ import pytest
 from tests.support import wire as mqtt
 from tests.vmq.support import Client, House, publish_numbers, subscribed, take_numbers
 
+
+@pytest.fixture
+def client(house: House) -> Client:
+    return subscribed(house)
+
+
 # --- the inflight window
 
 
-def test_a_window_of_0_is_no_limit_but_that_of_packet_ids(house: House) -> None:
+def test_a_window_of_0_is_no_limit_but_that_of_packet_ids(house: House, client: Client) -> None:
     house.options.max_inflight_messages = 0
-    client = subscribed(house)
     publish_numbers(house, *range(200))
     assert take_numbers(client) == list(range(200))
 
 
-def test_all_packet_ids_in_use_is_a_closed_window(house: House) -> None:
+def test_all_packet_ids_in_use_is_a_closed_window(house: House, client: Client) -> None:
     house.options.max_inflight_messages = 0
     house.options.max_online_messages = 1
-    client = subscribed(house)
     house.patient = True
     for _ in range(65_537):
         house.publish("t", b"", 1)
@@ -37,9 +41,8 @@ def test_all_packet_ids_in_use_is_a_closed_window(house: House) -> None:
 
 
 def test_an_unknown_puback_or_pubcomp_is_ignored_counted_and_told_at_debug(
-    house: House, caplog: pytest.LogCaptureFixture
+    house: House, client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
-    client = subscribed(house)
     with caplog.at_level(logging.DEBUG, "vmq.session"):
         client.send(mqtt.puback_packet(9), mqtt.pubcomp_packet(8))
     client.expect()
@@ -52,8 +55,7 @@ def test_an_unknown_puback_or_pubcomp_is_ignored_counted_and_told_at_debug(
     ]
 
 
-def test_an_unknown_pubrec_or_pubrel_is_answered_and_counted(house: House) -> None:
-    client = subscribed(house)
+def test_an_unknown_pubrec_or_pubrel_is_answered_and_counted(house: House, client: Client) -> None:
     client.send(mqtt.pubrec_packet(9))
     assert client.take_one(mqtt.PUBREL).packet_id == 9
     client.send(mqtt.pubrel_packet(9))
@@ -73,12 +75,12 @@ def test_an_unknown_pubrec_or_pubrel_is_answered_and_counted(house: House) -> No
 )
 def test_an_acknowledgement_of_the_wrong_kind_ends_the_connection(
     house: House,
+    client: Client,
     caplog: pytest.LogCaptureFixture,
     qos: int,
     wrong: Callable[[int], bytes],
     due: str,
 ) -> None:
-    client = subscribed(house)
     publish_numbers(house, 0, qos=qos)
     pid = client.take_one(mqtt.PUBLISH).packet_id
     client.send(wrong(pid))
@@ -97,9 +99,8 @@ def repeated(packets: list[mqtt.Packet]) -> list[tuple[int, bool]]:
 # --- retry_interval
 
 
-def test_a_retry_repeats_what_is_old_enough(house: House) -> None:
+def test_a_retry_repeats_what_is_old_enough(house: House, client: Client) -> None:
     house.options.retry_interval = 10.0
-    client = subscribed(house)
     publish_numbers(house, 0, qos=1)
     publish_numbers(house, 1, qos=2)
     house.clock.advance(6)
@@ -121,9 +122,8 @@ def test_a_retry_repeats_what_is_old_enough(house: House) -> None:
     assert [packet.packet_id for packet in client.take()] == [first, second]
 
 
-def test_a_retry_leaves_a_full_socket_alone(house: House) -> None:
+def test_a_retry_leaves_a_full_socket_alone(house: House, client: Client) -> None:
     house.options.retry_interval = 1.0
-    client = subscribed(house)
     publish_numbers(house, 0)
     client.take()
     client.block()

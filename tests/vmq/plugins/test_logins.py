@@ -48,20 +48,23 @@ class Bench:
         return answers
 
 
-def test_another_hook_is_left_alone() -> None:
-    assert Bench().logins.over("auth_on_publish", len) is len
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
 
 
-def test_answers_that_come_at_once_pass() -> None:
-    bench = Bench()
+def test_another_hook_is_left_alone(bench: Bench) -> None:
+    assert bench.logins.over("auth_on_publish", len) is len
+
+
+def test_answers_that_come_at_once_pass(bench: Bench) -> None:
     for bench.answer in (None, Refuse("no"), WRONG):
         assert bench.login() is bench.answer
     assert bench.house.core.counters.logins_failed == 1
     assert (bench.logins.bytes, bench.logins.waiting) == (0, 0)
 
 
-async def test_after_wrong_passwords_the_next_is_looked_at_later_and_let_in() -> None:
-    bench = Bench()
+async def test_after_wrong_passwords_the_next_is_looked_at_later_and_let_in(bench: Bench) -> None:
     bench.house.options.failed_login_delay = 0.02
     bench.answer = WRONG
     for _ in range(3):
@@ -81,8 +84,7 @@ async def test_after_wrong_passwords_the_next_is_looked_at_later_and_let_in() ->
     assert bench.logins.waiting == 0
 
 
-def test_plugins_are_told_of_failures_from_the_address() -> None:
-    bench = Bench()
+def test_plugins_are_told_of_failures_from_the_address(bench: Bench) -> None:
     bench.answer = WRONG
     bench.login(user="a")
     bench.login(user="b")
@@ -90,16 +92,14 @@ def test_plugins_are_told_of_failures_from_the_address() -> None:
     assert [peer.failures for peer, _ in bench.asked] == [0, 1, 0]
 
 
-def test_who_could_not_be_judged_has_not_failed() -> None:
-    bench = Bench()
+def test_who_could_not_be_judged_has_not_failed(bench: Bench) -> None:
     bench.answer = Refuse("too busy", unavailable=True)
     for _ in range(10):
         assert bench.login() is bench.answer
     assert bench.house.core.counters.logins_failed == 0
 
 
-def test_nobody_is_blamed_for_what_came_by_way_of_a_proxy_that_does_not_tell() -> None:
-    bench = Bench()
+def test_nobody_is_blamed_for_what_came_by_way_of_a_proxy_that_does_not_tell(bench: Bench) -> None:
     bench.answer = WRONG
     for _ in range(10):
         assert bench.login(network="") is WRONG
@@ -107,8 +107,7 @@ def test_nobody_is_blamed_for_what_came_by_way_of_a_proxy_that_does_not_tell() -
     assert len(bench.logins.failures.pairs) == 0
 
 
-async def test_guesses_that_do_not_wait_for_their_verdict_are_delayed_too() -> None:
-    bench = Bench()
+async def test_guesses_that_do_not_wait_for_their_verdict_are_delayed_too(bench: Bench) -> None:
     bench.answer = Pending
     for _ in range(3):
         bench.login().cancel()
@@ -117,8 +116,7 @@ async def test_guesses_that_do_not_wait_for_their_verdict_are_delayed_too() -> N
     assert len(bench.asked) == 3, "the fourth is not asked about yet"
 
 
-def test_a_verdict_that_comes_later_is_handed_on_and_counted() -> None:
-    bench = Bench()
+def test_a_verdict_that_comes_later_is_handed_on_and_counted(bench: Bench) -> None:
     bench.answer = Pending
     answers = bench.wait()
     assert bench.logins.waiting == 1
@@ -130,8 +128,7 @@ def test_a_verdict_that_comes_later_is_handed_on_and_counted() -> None:
 
 
 @pytest.fixture
-def crowd() -> Bench:
-    bench = Bench()
+def crowd(bench: Bench) -> Bench:
     bench.answer = Pending
     return bench
 
