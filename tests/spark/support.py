@@ -24,20 +24,9 @@ if TYPE_CHECKING:
 
 #: The streams of the shared broker and their partitions; stream NAME keeps NAME/#.
 STREAMS = {
-    "columns": 2,
-    "batch": 2,
-    "parsed": 1,
-    "walk": 2,
-    "news": 1,
-    "resumed": 2,
-    "repeated": 2,
-    "small": 2,
-    "sunk": 2,
-    "failing": 2,
-    "readme": 2,
-    "plant": 1,
-    "sensors": 2,
-    "works": 1,
+    **dict.fromkeys(("parsed", "news", "plant", "works"), 1),
+    **dict.fromkeys(("columns", "batch", "walk", "resumed", "repeated", "small", "sunk"), 2),
+    **dict.fromkeys(("failing", "readme", "sensors"), 2),
 }
 
 #: A stream that keeps some 200 kB, by whole segments.

@@ -28,12 +28,7 @@ class Stored:
 class Bench:
     """A verifier whose threads the test holds back and lets go."""
 
-    def __init__(
-        self,
-        *,
-        cache_size: int = 10,
-        threads: int = 2,
-    ) -> None:
+    def __init__(self, *, cache_size: int = 10, threads: int = 2) -> None:
         self.now = 0.0
         self.gate = asyncio.Event()
         self.gate.set()
@@ -153,9 +148,14 @@ class TestUnknownUsers:
 
 
 class TestManyAtOnce:
-    async def test_all_the_others_wait(self) -> None:
+    @pytest.fixture
+    def bench(self) -> Bench:
+        """One thread, which is held back."""
         bench = Bench(threads=1)
         bench.gate.clear()
+        return bench
+
+    async def test_all_the_others_wait(self, bench: Bench) -> None:
         stored = {f"d{number}": Stored(b"1") for number in range(2000)}
         users = Users(stored)
         work = [asyncio.ensure_future(bench.verify(name, b"1", users)) for name in stored]
@@ -164,9 +164,9 @@ class TestManyAtOnce:
         assert await asyncio.gather(*work) == [True] * 2000
         assert bench.most_running == 1
 
-    async def test_a_flood_from_one_address_does_not_keep_another_waiting(self) -> None:
-        bench = Bench(threads=1)
-        bench.gate.clear()
+    async def test_a_flood_from_one_address_does_not_keep_another_waiting(
+        self, bench: Bench
+    ) -> None:
         flood = [
             asyncio.ensure_future(bench.verify("eve", b"%d" % number, network="192.0.2.66"))
             for number in range(100)
@@ -200,9 +200,7 @@ class TestManyAtOnce:
         assert await asyncio.gather(*work) == [True] * 50
         assert bench.bob.asked == 1
 
-    async def test_a_client_that_goes_away_takes_nobody_with_it(self) -> None:
-        bench = Bench(threads=1)
-        bench.gate.clear()
+    async def test_a_client_that_goes_away_takes_nobody_with_it(self, bench: Bench) -> None:
         leaves, stays = (asyncio.ensure_future(bench.verify("bob", b"1")) for _ in range(2))
         await bench.begun.get()
         leaves.cancel()
@@ -210,9 +208,7 @@ class TestManyAtOnce:
         assert await stays
         assert leaves.cancelled()
 
-    async def test_who_goes_away_while_it_waits_costs_no_hash(self) -> None:
-        bench = Bench(threads=1)
-        bench.gate.clear()
+    async def test_who_goes_away_while_it_waits_costs_no_hash(self, bench: Bench) -> None:
         first = asyncio.ensure_future(bench.verify("bob", b"2"))
         await bench.begun.get()
         leaves = asyncio.ensure_future(bench.verify("bob", b"3"))
@@ -239,9 +235,7 @@ class TestManyAtOnce:
             assert await bench.verify("bob", b"1")
         assert bench.bob.asked == 1
 
-    async def test_who_waits_when_it_ends_is_told(self) -> None:
-        bench = Bench(threads=1)
-        bench.gate.clear()
+    async def test_who_waits_when_it_ends_is_told(self, bench: Bench) -> None:
         first = asyncio.ensure_future(bench.verify("bob", b"1"))
         await bench.begun.get()
         waits = asyncio.ensure_future(bench.verify("bob", b"2"))

@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
+from tests.support.until import until
 from vmq.config.options import Config, QueueOptions
 from vmq.config.overrides import LiveConfig
 from vmq.runtime.share import Share
@@ -22,44 +23,30 @@ async def main():
     channel = await Channel.over(socket.socket(fileno=int(sys.argv[1])))
     begin = await channel.receive()
 """
-LIVES = (
-    HEAD
-    + """
+TAIL = "asyncio.run(main())"
+#: What it does then.
+LIVES = """
     channel.send(WorkerReady())
     while (message := await channel.receive()) is not None:
         channel.send(Followed(message.settings.config.queue.drop))
-asyncio.run(main())
 """
-)
-FAILS = (
-    HEAD
-    + """
+FAILS = """
     channel.send(WorkerFailed("no room"))
     await channel.close()
     sys.exit(1)
-asyncio.run(main())
 """
-)
-FORKS = (
-    HEAD
-    + """
+FORKS = """
     if os.fork() == 0:
         signal.alarm(60)
         signal.pause()
     channel.send(WorkerReady())
     os._exit(3)
-asyncio.run(main())
 """
-)
-HANGS = (
-    HEAD
-    + """
+HANGS = """
     channel.send(WorkerReady())
     await asyncio.sleep(0)
     signal.pause()
-asyncio.run(main())
 """
-)
 TIMEOUT = 60
 
 SETTINGS = WorkerSettings.of(LiveConfig.of(Config()))
@@ -72,18 +59,14 @@ async def make() -> AsyncIterator[Make]:
     async with AsyncExitStack() as stack:
 
         def made(program: str, silence: float | None = None) -> Worker:
-            worker = Worker(2, lambda: BEGIN, (sys.executable, "-c", program), silence)
+            worker = Worker(
+                2, lambda: BEGIN, (sys.executable, "-c", HEAD + program + TAIL), silence
+            )
             stack.push_async_callback(worker.stop)
             worker.start()
             return worker
 
         yield made
-
-
-async def reach(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(TIMEOUT):
-        while not holds():  # noqa: ASYNC110 - what a process does tells nobody
-            await asyncio.sleep(0.01)
 
 
 async def test_it_runs_until_it_is_stopped(make: Make) -> None:
@@ -103,9 +86,9 @@ async def test_one_that_is_killed_is_started_again(make: Make) -> None:
     await asyncio.wait_for(worker.begun.wait(), TIMEOUT)
     before = worker.pid
     worker.signal(signal.SIGKILL)
-    await reach(lambda: worker.state is WorkerState.WAITING)
+    await until(lambda: worker.state is WorkerState.WAITING)
     assert worker.problem() == "worker 2 is waiting to be started again: killed by SIGKILL"
-    await reach(lambda: worker.is_running)
+    await until(lambda: worker.is_running)
     assert worker.pid != before
     assert worker.restarts == 1
 
@@ -176,7 +159,7 @@ async def test_whoever_waits_for_its_answer_may_go_and_it_still_ends(
 async def test_the_end_is_seen_though_a_process_of_its_own_goes_on(make: Make) -> None:
     worker = make(FORKS)
     await asyncio.wait_for(worker.begun.wait(), TIMEOUT)
-    await reach(lambda: worker.restarts == 1)
+    await until(lambda: worker.restarts == 1)
 
 
 async def test_one_that_hangs_is_ended_and_started_again(make: Make) -> None:
@@ -186,13 +169,13 @@ async def test_one_that_hangs_is_ended_and_started_again(make: Make) -> None:
     worker.look(now + 4.0)
     assert worker.is_running
     worker.look(now + 6.0)
-    await reach(lambda: worker.restarts == 1)
-    await reach(lambda: worker.is_running)
+    await until(lambda: worker.restarts == 1)
+    await until(lambda: worker.is_running)
 
 
 async def test_a_stop_needs_not_wait_for_the_next_start(make: Make) -> None:
     worker = make(FAILS)
-    await reach(lambda: worker.state is WorkerState.WAITING)
+    await until(lambda: worker.state is WorkerState.WAITING)
     await asyncio.wait_for(worker.stop(), TIMEOUT)
     assert worker.state is WorkerState.STOPPED
 
