@@ -36,7 +36,6 @@ import zmq
 from vmq_cluster.addresses import check_address, check_key
 from vmq_cluster.errors import ClusterError, FormatError, MalformedError
 from vmq_cluster.messages import MAX_FRAME, Frame, decode, encode
-from vmq_cluster.traffic import STRANGERS, Traffic
 from vmq_cluster.transport.ends import EndMonitor
 from vmq_cluster.transport.peer import Peer
 from vmq_cluster.transport.sockets import (
@@ -49,6 +48,7 @@ from vmq_cluster.transport.sockets import (
     Monitor,
     Socket,
 )
+from vmq_cluster.transport.traffic import STRANGERS, Traffic
 from vmq_cluster.transport.unix import UnixPeer
 from vmq_cluster.transport.unix_listener import UnixListener
 

@@ -33,7 +33,7 @@ from vmq_cluster.link import Link
 from vmq_cluster.messages import Frame, decode, encode
 from vmq_cluster.node import ClusterNode
 from vmq_cluster.surroundings import Surroundings
-from vmq_cluster.traffic import Traffic
+from vmq_cluster.transport.traffic import Traffic
 
 if TYPE_CHECKING:
     from tests.simulator.world import World

@@ -6,7 +6,7 @@ from typing import Final
 from vmq.clustering.delivery.outboxes import Outboxes
 from vmq.runtime.metrics import Family, Kind, Sample
 from vmq_cluster.node import ClusterNode
-from vmq_cluster.traffic import STRANGERS
+from vmq_cluster.transport.traffic import STRANGERS
 
 #: By name: kind and meaning.
 _LINKS: Final[Mapping[str, tuple[Kind, str]]] = {

@@ -106,9 +106,10 @@ async def test_what_a_node_that_cannot_write_does_not_send_goes_when_it_can(tmp_
     async with sides(tmp_path, near=True) as (a, b):
         await b.wants(a)
         assert a.outboxes.forward("b", RemotePublish(b"t", b"x", 1), a.client().connection)
-        a.node.failure = UnwrittenError("full")
+        node = a.node
+        node.failure = UnwrittenError("full")
         a.outboxes.flush()
-        a.node.failure = None
+        node.failure = None
         await until(lambda: b.got == [b"x"])
 
 
