@@ -43,6 +43,8 @@ ENDS: Final = {"earliest": EARLIEST, "latest": LATEST}
 
 #: Milliseconds since 1970 at the end of the year 9999.
 LAST_MOMENT: Final = 253_402_300_799_999
+#: Numbers that are seconds of this century. As milliseconds they are in 1970, and everything would be read.
+_SECONDS: Final = range(946_684_800, 4_102_444_800)
 
 
 @dataclass(frozen=True)
@@ -304,6 +306,10 @@ def _timestamp(given: Mapping[str, str], option: str) -> int | None:
             milliseconds = int(moment.timestamp() * 1000)
     except (ValueError, OverflowError):
         milliseconds = -1
+    if milliseconds in _SECONDS and text.strip().isdigit():
+        raise OptionError(
+            option, f"{text!r} is not accepted; expected milliseconds since 1970, not seconds"
+        )
     if not 0 <= milliseconds <= LAST_MOMENT:
         raise OptionError(
             option,

@@ -23,7 +23,10 @@ ONE_HOST: Final = (
     "ERR With RETRY set to 0 please explicitly set REPLICATE to 1 (at-most-once delivery)"
 )
 #: Why a job is refused that too few hosts would have.
-NO_HOSTS: Final = "NOREPL Not enough reachable nodes for the requested replication level"
+NO_HOSTS: Final = (
+    "NOREPL Not enough reachable nodes for the requested replication level "
+    "(REPLICATE, or replicate and when_split of the queue, say what is asked for)"
+)
 #: The longest time to live and delay: some 136 years.
 LONGEST: Final = 0xFFFF_FFFF
 #: In the place of a limit: it was looked at already whether there is room.

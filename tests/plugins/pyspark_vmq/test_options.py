@@ -77,6 +77,7 @@ def test_times() -> None:
         ("endingOffsets", "latest", "spark.read"),
         ("startingTimestamp", "yesterday", "expected milliseconds since 1970"),
         ("startingTimestamp", "-5", "'-5' is not accepted; expected milliseconds since 1970"),
+        ("startingTimestamp", "1700000000", "expected milliseconds since 1970, not seconds"),
         ("startingTimestamp", "9" * 30, "expected milliseconds since 1970"),
         ("startingTimestamp", "1960-01-01", "expected milliseconds since 1970"),
         ("maxOffsetsPerTrigger", "0", "'0' is not accepted; expected a whole number from 1"),
