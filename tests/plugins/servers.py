@@ -8,11 +8,9 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from time import monotonic, sleep
 
 from tests.support.tools import missing, require_tool
-
-START_TIMEOUT = 20.0
+from tests.support.until import reach
 
 
 @contextmanager
@@ -55,7 +53,7 @@ def postgresql_server() -> Iterator[str]:
         serve += ["-c", "listen_addresses=", "-c", f"unix_socket_directories={folder}"]
         # It writes "ready" into this file, once it accepts.
         with _running(serve, folder / "log", folder / ".s.PGSQL.5432", user):
-            _wait_until(lambda: "ready" in (data / "postmaster.pid").read_text())
+            reach(lambda: "ready" in (data / "postmaster.pid").read_text())
             yield f"postgresql://vmq@/postgres?host={folder}"
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -71,7 +69,7 @@ def _running(
             command, stdout=output, stderr=subprocess.STDOUT, user=user, cwd=log.parent
         )
     try:
-        _wait_until(lambda: process.poll() is not None or _accepts(listens))
+        reach(lambda: process.poll() is not None or _accepts(listens))
         assert process.poll() is None, log.read_text()
         yield
     finally:
@@ -83,11 +81,3 @@ def _running(
 def _accepts(path: Path) -> bool:
     with socket.socket(socket.AF_UNIX) as probe:
         return path.exists() and probe.connect_ex(str(path)) == 0
-
-
-def _wait_until(condition: object) -> None:
-    assert callable(condition)
-    deadline = monotonic() + START_TIMEOUT
-    while not condition():
-        assert monotonic() < deadline
-        sleep(0.02)  # nothing tells when they listen

@@ -1,6 +1,5 @@
 """The section's streams, of a real broker; and the gauges of pipelines."""
 
-import asyncio
 import os
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from vmq_spark import SparkConfig, SparkPlugin, status
 from vmq_spark.locks import take_lock
 from vmq_spark.status import Progress, QueryProgress, RunnerStatus
 
+from tests.support.until import until
 from vmq.config.streams import from_plain
 
 
@@ -75,10 +75,7 @@ async def test_pipelines_become_gauges(tmp_path: Path) -> None:
             up = {name: list(read()) for name, read in broker.gauges.items()}
         finally:
             os.close(lock)
-        for _ in range(1000):
-            if not plugin.statuses[0].is_running:
-                break
-            await asyncio.sleep(0.02)
+        await until(lambda: not plugin.statuses[0].is_running)
         gone = {name: list(read()) for name, read in broker.gauges.items()}
     of_query = {"pipeline": "sensors", "query": "averages"}
     assert up["spark_pipeline_up"] == [({"pipeline": "sensors"}, 1)]

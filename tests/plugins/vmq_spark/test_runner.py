@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,8 @@ from vmq_spark.errors import PipelineError
 from vmq_spark.locks import is_locked
 from vmq_spark.runner import Runner, environment
 from vmq_spark.settings import Settings
+
+from tests.support.until import until
 
 FAKE = Path(__file__).with_name("fake_driver.py")
 
@@ -53,15 +54,6 @@ class Course:
 
     def status(self) -> status.Status:
         return status.read(self.folder)
-
-
-async def until(is_so: Callable[[], bool]) -> None:
-    """Waits for what other processes write into files."""
-    for _ in range(1000):
-        if is_so():
-            return
-        await asyncio.sleep(0.02)
-    raise AssertionError("it does not come")
 
 
 async def lives(course: Course, count: int) -> None:

@@ -200,11 +200,9 @@ async def test_a_plugin_answers_what_it_was_asked_before_it_is_stopped(tmp_path:
         peer.send(mqtt.publish_packet("a", b"x"), mqtt.PINGREQ_BYTES)
         guard = broker.plugins.guards["orderly"]
         async with asyncio.timeout(TIMEOUT):
-            while "asked" not in steps:  # noqa: ASYNC110 - nothing tells of it
-                await asyncio.sleep(0)
+            await until(lambda: "asked" in steps)
             disabling = asyncio.create_task(broker.plugins.disable("orderly"))
-            while "orderly" in broker.plugins.loaded:  # noqa: ASYNC110
-                await asyncio.sleep(0)
+            await until(lambda: "orderly" not in broker.plugins.loaded)
             for _ in range(5):
                 await asyncio.sleep(0)
             assert guard.under_way == 1

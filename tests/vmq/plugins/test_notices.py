@@ -5,6 +5,7 @@ from typing import Any
 
 from vmq_hooks import SubscriberId
 
+from tests.support.until import until
 from vmq.plugins.guard import PluginGuard
 from vmq.plugins.notices import NoticeQueues
 from vmq.plugins.steps import ChainStep
@@ -25,8 +26,7 @@ async def test_one_client_waits_and_another_does_not() -> None:
     for client, text in (("a", "1"), ("a", "2"), ("b", "3")):
         notices.put(step, (SubscriberId(client), [text]))
     gates["b"].set()
-    while not told:  # noqa: ASYNC110 - nothing tells of it
-        await asyncio.sleep(0)
+    await until(lambda: told)
     assert told == [("b", ["3"])]
     gates["a"].set()
     await notices.finish(5)
