@@ -17,11 +17,8 @@ def test_mqtt_3_2_0_1_connack_comes_first(peers: Peers) -> None:
     peers.publish(one, b"waiting", qos=1)
     again = peers.raw()
     again.ask(mqtt.connect_packet(peers.id("s"), clean=False), b"\x20\x02\x01\x00")
-    assert sorted(again.recv_packet().type for _ in range(3)) == [
-        mqtt.PUBLISH,
-        mqtt.PUBLISH,
-        mqtt.PUBREL,
-    ]
+    found = sorted(again.recv_packet().type for _ in range(3))
+    assert found == [mqtt.PUBLISH, mqtt.PUBLISH, mqtt.PUBREL]
 
 
 def come(peers: Peers, answer: bytes, *cleans: bool) -> None:

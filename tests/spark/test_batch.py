@@ -55,18 +55,10 @@ def test_all_columns_have_their_types_and_values(bridge: Bridge) -> None:
         "offset:bigint>"
     )
     (row,) = frame.collect()
-    assert (row.topic, bytes(row.payload), row.qos, row.retain) == (
-        "columns/a",
-        b"\x00\xff",
-        1,
-        False,
-    )
-    assert (row.client_id, bytes(row.key), row.stream, row.offset) == (
-        "sensor",
-        b"sensor",
-        "columns",
-        0,
-    )
+    found = (row.topic, bytes(row.payload), row.qos, row.retain)
+    assert found == ("columns/a", b"\x00\xff", 1, False)
+    found = (row.client_id, bytes(row.key), row.stream, row.offset)
+    assert found == ("sensor", b"sensor", "columns", 0)
     assert row.partition in {0, 1}
     age = datetime.now(UTC).replace(tzinfo=None) - row.timestamp
     assert abs(age) < timedelta(days=1)  # whatever zone this machine shows times in

@@ -92,10 +92,8 @@ def test_conditions_that_the_broker_looks_at(bridge: Bridge, typed: str, tmp_pat
     )
     target = tmp_path / "out"
     bridge.collect(stream.schema(schema).load(), target, tmp_path / "checkpoint")
-    assert sorted(row.temp for row in bridge.spark.read.parquet(str(target)).collect()) == [
-        38.0,
-        39.0,
-    ]
+    seen = sorted(row.temp for row in bridge.spark.read.parquet(str(target)).collect())
+    assert seen == [38.0, 39.0]
     reader = bridge.spark.read.format("vmq").options(**options, where='[["wind", "=", 1]]')
     with fails("where: there is no column 'wind'"):
         reader.schema(schema).load().collect()

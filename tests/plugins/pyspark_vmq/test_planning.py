@@ -42,20 +42,15 @@ def test_falling_back_is_an_end_before_its_start() -> None:
     assert falling_back({"a": {0: 3, 1: 4}}, {"a": {0: 9, 1: 3}}) == {"a": {1: 4}}
     assert falling_back({"a": {0: 3, 1: 4}}, {"a": {0: 3}}) == {"a": {1: 4}}
     assert falling_back({"a": {0: 3}}, {}) == {}
-    assert no_earlier({"a": {0: 3, 1: 4}}, {"a": {0: 9, 1: 3}, "b": {0: 1}}) == {
-        "a": {0: 9, 1: 4},
-        "b": {0: 1},
-    }
+    found = no_earlier({"a": {0: 3, 1: 4}}, {"a": {0: 9, 1: 3}, "b": {0: 1}})
+    assert found == {"a": {0: 9, 1: 4}, "b": {0: 1}}
 
 
 def test_ranges_and_tasks_know_whose_they_are() -> None:
     ranges = ranges_between({}, {"a": {0: 4}, "b": {0: 4}}, {"a": "x"})
     assert [each.stream_id for each in ranges] == ["x", ""]
-    assert [[(r.stream_id, r.start, r.end) for r in task] for task in tasks_of(ranges, 3)] == [
-        [("x", 0, 3)],
-        [("x", 3, 4), ("", 0, 2)],
-        [("", 2, 4)],
-    ]
+    found = [[(r.stream_id, r.start, r.end) for r in task] for task in tasks_of(ranges, 3)]
+    assert found == [[("x", 0, 3)], [("x", 3, 4), ("", 0, 2)], [("", 2, 4)]]
 
 
 def test_a_partition_that_has_not_been_read_begins_at_its_first_message() -> None:

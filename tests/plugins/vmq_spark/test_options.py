@@ -27,13 +27,8 @@ def test_texts_become_what_the_types_say() -> None:
     assert options["site"].is_required
     assert options["site"].description == "Which."
     given = {"site": "a", "limit": "7", "factor": "2", "strict": "true", "window": "90s"}
-    assert check(options, given) == {
-        "site": "a",
-        "limit": 7,
-        "factor": 2.0,
-        "strict": True,
-        "window": "90s",
-    }
+    found = check(options, given)
+    assert found == {"site": "a", "limit": 7, "factor": 2.0, "strict": True, "window": "90s"}
     assert check(options, {"site": "1"}) == {"site": "1"}
 
 

@@ -27,12 +27,8 @@ SELECT "x;\\";y" AS payload FROM temps WHERE value > :threshold
 def test_a_file_is_taken_apart() -> None:
     found = SqlPipeline.parse(TEXT)
     assert found.description == "Hot sites.\nAnd their averages."
-    assert {name: each.default for name, each in found.options.items()} == {
-        "threshold": 30.5,
-        "count": 2,
-        "name": "it's; so",
-        "loud": True,
-    }
+    seen = {name: each.default for name, each in found.options.items()}
+    assert seen == {"threshold": 30.5, "count": 2, "name": "it's; so", "loud": True}
     assert found.options["count"].convert("7") == 7
     assert found.messages == {"raw": "plant/+/temp"}
     outputs = [each.output and (each.output.kind, *each.output.words) for each in found.statements]
@@ -72,7 +68,5 @@ PIECES = st.sampled_from(
 
 @given(st.lists(st.lists(PIECES, min_size=1).map(" ".join), min_size=1))
 def test_statements_end_at_semicolons_outside_of_texts_and_comments(statements: list[str]) -> None:
-    assert list(split("\n;".join(statements))) == [
-        *(each + "\n" for each in statements[:-1]),
-        statements[-1],
-    ]
+    found = list(split("\n;".join(statements)))
+    assert found == [*(each + "\n" for each in statements[:-1]), statements[-1]]

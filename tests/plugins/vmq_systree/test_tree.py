@@ -26,11 +26,5 @@ def test_a_nodes_name_is_one_level() -> None:
 
 
 def test_numbers() -> None:
-    assert [number(value) for value in (0, -3, 2.0, 1e15, 0.25, 1e-9)] == [
-        "0",
-        "-3",
-        "2",
-        "1000000000000000",
-        "0.25",
-        "1e-09",
-    ]
+    found = [number(value) for value in (0, -3, 2.0, 1e15, 0.25, 1e-9)]
+    assert found == ["0", "-3", "2", "1000000000000000", "0.25", "1e-09"]

@@ -513,7 +513,5 @@ async def test_a_file_that_is_not_there_stops_the_start(tmp_path: Path) -> None:
 async def test_only_configured_hooks_are_served(tmp_path: Path, server: Hooks) -> None:
     section = config({"url": server.url, "hooks": ["on_publish", "auth_on_register"]})
     async with started(tmp_path, section) as plugin:
-        assert [each for each in CHAINS if plugin.serves(each)] == [
-            "auth_on_register",
-            "on_publish",
-        ]
+        found = [each for each in CHAINS if plugin.serves(each)]
+        assert found == ["auth_on_register", "on_publish"]

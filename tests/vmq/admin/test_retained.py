@@ -79,10 +79,8 @@ async def test_rows(node: Broker) -> None:
     peer.publish("a/1", b"one", retain=True)
     peer.publish("a/2", b"\xff" * 100, qos=1, retain=True)
     rows = await list_retained(node, Selection(sort="topic"), "a/+").rows()
-    assert [(row.topic, row.qos, row.size, row.payload) for row in rows] == [
-        ("a/1", 0, 3, "one"),
-        ("a/2", 1, 100, "ff" * 64),
-    ]
+    found = [(row.topic, row.qos, row.size, row.payload) for row in rows]
+    assert found == [("a/1", 0, 3, "one"), ("a/2", 1, 100, "ff" * 64)]
     assert show_retained(node, "a/2").payload == "ff" * 100
     chosen = Selection(where="size > 50 and encoding = 'hex'")
     assert [row.topic for row in await list_retained(node, chosen).rows()] == ["a/2"]

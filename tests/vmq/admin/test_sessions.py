@@ -140,10 +140,8 @@ async def test_sessions_of_other_nodes_are_listed_and_shown_as_far_as_they_are_k
         await until(lambda: is_subscribed(a, "clean", "b") and "here" in a.registry().subscribers)
 
         rows = {row.client_id: row for row in await list_sessions(a, Selection()).rows()}
-        assert {name: row.node for name, row in rows.items()} == {
-            "here": "a",
-            "clean": "b",
-        }
+        found = {name: row.node for name, row in rows.items()}
+        assert found == {"here": "a", "clean": "b"}
         assert [rows[name].is_online for name in ("here", "clean")] == [True, True]
         assert [rows[name].subscriptions for name in ("here", "clean")] == [1, 2]
         chosen = Selection(where='node = "b" and is_online', limit=1)
@@ -154,10 +152,8 @@ async def test_sessions_of_other_nodes_are_listed_and_shown_as_far_as_they_are_k
         assert listing.more
 
         shown = await show_session(a, "clean")
-        assert (shown.node, [(each.filter, each.qos) for each in shown.filters]) == (
-            "b",
-            [("t", 1), ("u", 2)],
-        )
+        seen = (shown.node, [(each.filter, each.qos) for each in shown.filters])
+        assert seen == ("b", [("t", 1), ("u", 2)])
         assert (await show_session(b, "clean")).peer_host == "10.0.0.1"
         Peer(b.registry(), "publisher").publish("t", qos=1)
         await until(lambda: len(b.registry().subscribers["clean"].queue.inflight) == 1)

@@ -30,14 +30,10 @@ async def said(config: Config, **answers: Any) -> list[tuple[str, str, str]]:
 
 async def test_what_decides_is_told(config: Config) -> None:
     leaves = "it leaves the decision to the next plugin"
-    assert await said(config, a=None, b=True) == [
-        (NOTE, "a", f"a: {leaves}"),
-        (OK, "b", "b: it accepts"),
-    ]
-    assert await said(config, a=None, b=Refuse("no")) == [
-        (STOP, "a", f"a: {leaves}: the end"),
-        (STOP, "b", "b: no: the end"),
-    ]
+    found = await said(config, a=None, b=True)
+    assert found == [(NOTE, "a", f"a: {leaves}"), (OK, "b", "b: it accepts")]
+    found = await said(config, a=None, b=Refuse("no"))
+    assert found == [(STOP, "a", f"a: {leaves}: the end"), (STOP, "b", "b: no: the end")]
     assert await said(config, a=None) == [(STOP, "a", f"a: {leaves}: the end")]
     assert await said(config) == [(OK, "", "no plugin is asked: it is free")]
 

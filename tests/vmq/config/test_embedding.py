@@ -34,10 +34,8 @@ def test_sections_stand_over_a_configuration() -> None:
 
 def test_listeners_come_by_url_or_by_section_not_both() -> None:
     config = over(listen=["tcp://127.0.0.1:1", "ws://127.0.0.1:2/mqtt"])
-    assert [each.url for each in config.listeners.values()] == [
-        "tcp://127.0.0.1:1",
-        "ws://127.0.0.1:2/mqtt",
-    ]
+    found = [each.url for each in config.listeners.values()]
+    assert found == ["tcp://127.0.0.1:1", "ws://127.0.0.1:2/mqtt"]
     assert over(listen="unix:///tmp/x").listeners["1"].url == "unix:///tmp/x"
     with pytest.raises(vmq.ConfigError, match="listen: listeners says the same; accepted: one of"):
         over(listen="tcp://127.0.0.1:1", listeners={"a": {"url": "tcp://127.0.0.1:2"}})

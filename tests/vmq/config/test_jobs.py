@@ -17,12 +17,8 @@ def test_the_most_specific_pattern_that_says_something_holds() -> None:
         "*": JobOptions(ttl=10, priority=1, persistence="off"),
         "mail-eu": JobOptions(ttl=99),
     }
-    assert options_of("mail-eu", patterns) == {
-        "ttl": 99,
-        "priority": 1,
-        "persistence": "off",
-        "retry": [5, 30],
-    }
+    found = options_of("mail-eu", patterns)
+    assert found == {"ttl": 99, "priority": 1, "persistence": "off", "retry": [5, 30]}
     assert options_of("mail-us", patterns)["ttl"] == 60
     assert options_of("other", patterns)["ttl"] == 10
     assert options_of("other", {}) == {}

@@ -99,10 +99,8 @@ def test_the_environment_changes_and_adds_listeners() -> None:
 def test_the_command_line_replaces_all_listeners(file: Path, listeners: object) -> None:
     file.write_text('[listeners.local]\nurl = "tcp://[::1]:1884"\n')
     loaded = load(file, {}, {"listeners": listeners})
-    assert [options.url for options in loaded.config.listeners.values()] == [
-        "tcp://127.0.0.1:0",
-        "ws://127.0.0.1:0/mqtt",
-    ]
+    found = [options.url for options in loaded.config.listeners.values()]
+    assert found == ["tcp://127.0.0.1:0", "ws://127.0.0.1:0/mqtt"]
     assert loaded.origin("listeners.1.url") == "command line"
 
 

@@ -46,10 +46,8 @@ async def test_who_has_no_good_key_is_told_of(site: Site, caplog: pytest.LogCapt
     assert await post(site, "vmq_sesame", CHANGE) == 401
     assert await post(site, reader.key, CHANGE) == 403
     begin = 'api key refused peer=127.0.0.1 path="/api/v1/option" by='
-    assert told(caplog) == [
-        f'{begin}"nobody"',
-        f"{begin}\"api key 'dashboard' ({reader.id})\"",
-    ]
+    found = told(caplog)
+    assert found == [f'{begin}"nobody"', f"{begin}\"api key 'dashboard' ({reader.id})\""]
 
 
 async def test_a_defect_is_told_of(

@@ -38,7 +38,5 @@ def test_what_is_no_reply(data: bytes) -> None:
 
 
 def test_a_command() -> None:
-    assert (
-        command("ADDJOB", "q", b"\0", 0)
-        == b"*4\r\n$6\r\nADDJOB\r\n$1\r\nq\r\n$1\r\n\0\r\n$1\r\n0\r\n"
-    )
+    found = command("ADDJOB", "q", b"\0", 0)
+    assert found == b"*4\r\n$6\r\nADDJOB\r\n$1\r\nq\r\n$1\r\n\0\r\n$1\r\n0\r\n"

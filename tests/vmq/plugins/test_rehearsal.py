@@ -61,10 +61,8 @@ async def ask(folder: Path, question: Question, **plugins: Plugin) -> list[tuple
 
 async def test_each_is_asked_until_one_decides(tmp_path: Path) -> None:
     first, second, third = Says(None), Says(Refuse("not today")), Says(True)
-    assert await ask(tmp_path, PUBLISH, a=first, b=second, c=third) == [
-        ("a", "it leaves the decision to the next plugin"),
-        ("b", "not today"),
-    ]
+    found = await ask(tmp_path, PUBLISH, a=first, b=second, c=third)
+    assert found == [("a", "it leaves the decision to the next plugin"), ("b", "not today")]
     assert first.asked == second.asked == [("u", "t")]
     assert third.asked == []
 

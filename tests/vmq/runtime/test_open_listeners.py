@@ -37,10 +37,8 @@ async def test_they_are_found_by_name_while_they_are_open() -> None:
     listeners = OpenListeners(door)
     await listeners.open("one", TCP)
     await listeners.open("two", WS)
-    assert [(name, each.url) for name, each in listeners.items()] == [
-        ("one", TCP.url),
-        ("two", WS.url),
-    ]
+    found = [(name, each.url) for name, each in listeners.items()]
+    assert found == [("one", TCP.url), ("two", WS.url)]
     closed = listeners.close("one")
     assert (closed.name, closed.is_open) == ("one", False)
     assert list(listeners) == ["two"]

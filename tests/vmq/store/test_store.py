@@ -45,12 +45,8 @@ def reopen(store: Store, tmp_path: Path) -> Iterator[Reopen]:
 def test_message_comes_back_from_its_form(topic: str, payload: bytes) -> None:
     raw = b"head" + encode_message(topic.encode(), payload)
     found = decode_message(raw, 4, 2)
-    assert (found.topic, found.payload, found.qos, found.retain) == (
-        topic.encode(),
-        payload,
-        2,
-        False,
-    )
+    seen = (found.topic, found.payload, found.qos, found.retain)
+    assert seen == (topic.encode(), payload, 2, False)
 
 
 @pytest.mark.parametrize("group", ("$share/g/a", "$share/ä/#", "$share/g/" + "x" * 65_526))

@@ -380,11 +380,8 @@ def test_a_second_repair_keeps_the_first_copy(data: Path) -> None:
     for _ in range(2):
         change(data, (b"zz", b""))
         assert repair(data).ok
-    assert sorted(each.name for each in data.iterdir()) == [
-        "store",
-        "store.damaged-1",
-        "store.damaged-2",
-    ]
+    found = sorted(each.name for each in data.iterdir())
+    assert found == ["store", "store.damaged-1", "store.damaged-2"]
 
 
 # The files of a repair

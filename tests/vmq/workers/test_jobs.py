@@ -125,12 +125,8 @@ def test_mappings_and_schedules_are_those_of_one_broker(several: Several, disque
     assert (row["mapping"], row["seen"], row["sent"], row["enabled"]) == ("hot", 2, 2, True)
     status, row = several.api("POST", "/mappings/disable", name="hot")
     assert (status, row["enabled"], row["seen"]) == (200, False, 2)
-    assert [
-        several.worker_api(each, "GET", "/mappings")["rows"][0]["enabled"] for each in (1, 2)
-    ] == [
-        False,
-        False,
-    ]
+    found = [several.worker_api(each, "GET", "/mappings")["rows"][0]["enabled"] for each in (1, 2)]
+    assert found == [False, False]
     assert [row["schedule"] for row in rows(several, "/jobs/schedules")] == ["daily"]
     assert not several.worker_api(2, "GET", "/jobs/schedules")["rows"]
 

@@ -268,10 +268,8 @@ def test_what_is_set_outlives_a_reload_until_the_file_says_more(
     line = reloaded("[queue]\nmax_offline_messages = 7\n", "queue.max_offline_messages")
     assert 'set_live="queue.max_online_messages, queue.drop"' in line
     rows = table_of(on(broker, "set", "--list"))
-    assert [row[:3] for row in rows[1:]] == [
-        ["queue.max_online_messages", "5", "-1"],
-        ["queue.drop", "oldest", "newest"],
-    ]
+    found = [row[:3] for row in rows[1:]]
+    assert found == [["queue.max_online_messages", "5", "-1"], ["queue.drop", "oldest", "newest"]]
     changed = "queue.max_online_messages, queue.max_offline_messages"
     line = reloaded("[queue]\nmax_online_messages = 9\n", changed)
     assert 'set_live="queue.drop"' in line

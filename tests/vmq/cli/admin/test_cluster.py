@@ -45,11 +45,8 @@ def test_two_processes_become_one_cluster_and_part(tmp_path: Path) -> None:
             assert json.loads(joined.out) == {"address": seed, "status": "joined"}
             assert sorted(members(b)) == ["a", "b"]
             table = here("cluster", "status", *there).out.decode().splitlines()
-            assert [line.split()[:2] for line in table] == [
-                ["node", "status"],
-                ["a", "joined"],
-                ["b", "joined"],
-            ]
+            found = [line.split()[:2] for line in table]
+            assert found == [["node", "status"], ["a", "joined"], ["b", "joined"]]
             drained = here("cluster", "drain", "--json", *there)
             assert json.loads(drained.out) == {"node": "b", "drained": True, "complete": True}
             undone = here("cluster", "drain", "--undo", "--json", *there)

@@ -40,12 +40,8 @@ def test_a_job_from_adding_to_taking(shared: BrokerProcess) -> None:
     (queue,) = told(shared, "jobs", "list", "--where", 'queue = "mail"')
     assert (queue["depth"], queue["dead"], queue["paused"]) == (1, 0, "none")
     shown = told(shared, "jobs", "show", job_id)
-    assert (shown["body"], shown["priority"], shown["retry"], shown["key"]) == (
-        "to: ada",
-        3,
-        60,
-        "k",
-    )
+    found = (shown["body"], shown["priority"], shown["retry"], shown["key"])
+    assert found == ("to: ada", 3, 60, "k")
     (row,) = told(shared, "jobs", "peek", "mail")
     assert (row["id"], row["state"], row["next"]) == (job_id, "queued", None)
     (taken,) = told(shared, "jobs", "take", "mail")

@@ -46,17 +46,12 @@ def test_a_repair_of_the_store_tells_who_did_it_and_what_came_of_it(
     assert repaired(monkeypatch, damaged) == 1
     assert repaired(monkeypatch, StoreError("a broker uses it")) == 1
     told = events(audit_file)
-    assert [each["result"] for each in told] == [
-        "ok",
-        "problems remain",
-        "failed: a broker uses it",
-    ]
+    found = [each["result"] for each in told]
+    assert found == ["ok", "problems remain", "failed: a broker uses it"]
     for each in told:
         assert (each["name"], each["by"]) == ("repair_store", this_user())
-        assert (each["peer"], each["parameters"]) == (
-            "offline",
-            {"data_dir": str(audit_file.parent)},
-        )
+        seen = (each["peer"], each["parameters"])
+        assert seen == ("offline", {"data_dir": str(audit_file.parent)})
     assert audit_file.stat().st_mode & 0o777 == 0o600
 
 

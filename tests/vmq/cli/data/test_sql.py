@@ -68,10 +68,8 @@ def check(capsys: pytest.CaptureFixture[str], broker: BrokerProcess, tmp_path: P
     _, out, _ = ask(
         capsys, broker, "select topic, payload, null as n from s where temp = 7", "--csv"
     )
-    assert list(csv.reader(io.StringIO(out))) == [
-        ["topic", "payload", "n"],
-        ["s/1", '{"temp": 7}', ""],
-    ]
+    found = list(csv.reader(io.StringIO(out)))
+    assert found == [["topic", "payload", "n"], ["s/1", '{"temp": 7}', ""]]
     target = tmp_path / "found.parquet"
     code, out, _ = ask(capsys, broker, "select * from s", "--parquet", target)
     assert (code, out) == (0, f"12 rows in {target}\n")

@@ -142,11 +142,8 @@ def test_it_follows_until_ctrl_c(broker: BrokerProcess) -> None:
         program.signal(signal.SIGINT)
         done = program.finish()
     assert (done.code, done.err) == (130, "")
-    assert [line.split(b" ", 2)[2] for line in done.out.splitlines()] == [
-        b"s/2 11",
-        b"s/2 wanted",
-        b"s/2 and this",
-    ]
+    found = [line.split(b" ", 2)[2] for line in done.out.splitlines()]
+    assert found == [b"s/2 11", b"s/2 wanted", b"s/2 and this"]
 
 
 def test_following_ends_with_enough_messages_with_the_stream_and_with_the_broker(

@@ -72,12 +72,8 @@ def test_listeners_with_settings_of_their_own_keep_their_users_apart(old: Old) -
         "listener 1886 127.0.0.1\nallow_anonymous false\n"
         "listener 1887 127.0.0.1\npassword_file other\nacl_file acl2\n",
     )
-    assert open_of(config) == {
-        "port1884": False,
-        "port1885": True,
-        "port1886": False,
-        "port1887": False,
-    }
+    found = open_of(config)
+    assert found == {"port1884": False, "port1885": True, "port1886": False, "port1887": False}
     chosen = {name: each.auth_plugins for name, each in config.listeners.items()}
     assert chosen == {"port1884": None, "port1885": None, "port1886": [], "port1887": []}
     assert config.listeners["port1887"].authz_plugins == []

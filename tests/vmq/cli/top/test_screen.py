@@ -116,10 +116,5 @@ async def test_each_of_several_workers_has_a_line() -> None:
 def test_figures_are_short() -> None:
     assert [short(value) for value in (0, 999, 1500, 2_000_000)] == ["0", "999", "1.5k", "2.0M"]
     assert [size(value) for value in (0, 2048, 3 << 30)] == ["0 B", "2.0 KiB", "3.0 GiB"]
-    assert [span(value) for value in (-1, 59, 61, 3700, 90_000)] == [
-        "0 s",
-        "59 s",
-        "1 min",
-        "1 h 1 min",
-        "1 d 1 h",
-    ]
+    found = [span(value) for value in (-1, 59, 61, 3700, 90_000)]
+    assert found == ["0 s", "59 s", "1 min", "1 h 1 min", "1 d 1 h"]

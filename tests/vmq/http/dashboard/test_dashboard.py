@@ -36,13 +36,8 @@ async def test_it_knows_pages_and_api_keys(config: Config, broker: Broker) -> No
     found = dashboard.page_keys.redeem(dashboard.page_keys.token())
     assert found is not None
     rows = [dashboard.find(key) for key in (made.key, found[0], "vmq_x", "vmqpage_x.y", "")]
-    assert [None if row is None else row.name for row in rows] == [
-        "grafana",
-        "page",
-        None,
-        None,
-        None,
-    ]
+    seen = [None if row is None else row.name for row in rows]
+    assert seen == ["grafana", "page", None, None, None]
 
 
 async def test_walks_for_pages_come_one_after_the_other(config: Config, broker: Broker) -> None:

@@ -53,10 +53,8 @@ async def test_each_message_counts_at_its_topic(broker: Broker) -> None:
     peer.publish("a/b/c", retain=True)
     peer.publish("<img src=x onerror=alert(1)>")
     top, below = await tree.branches([TOP, "a"])
-    assert [(row.name, row.topics, row.messages) for row in top.rows] == [
-        ("<img src=x onerror=alert(1)>", 1, 1),
-        ("a", 2, 4),
-    ]
+    found = [(row.name, row.topics, row.messages) for row in top.rows]
+    assert found == [("<img src=x onerror=alert(1)>", 1, 1), ("a", 2, 4)]
     (row,) = below.rows
     assert (row.name, row.messages, row.is_topic, row.has_more) == ("b", 4, True, True)
     now[0] += 2
