@@ -177,10 +177,8 @@ def test_a_pass_is_one_message(one: One) -> None:
     for number in range(5):
         one.channels.send("b", b"%d" % number)
     one.channels.send_unreliable("b", b"u")
-    assert one.sent() == [
-        Unreliable([b"u"]),
-        Reliable(one.epoch, 1, 1, [b"0", b"1", b"2", b"3", b"4"]),
-    ]
+    found = one.sent()
+    assert found == [Unreliable([b"u"]), Reliable(one.epoch, 1, 1, [b"0", b"1", b"2", b"3", b"4"])]
     assert one.sent() == []
 
 
@@ -190,10 +188,8 @@ def test_a_large_pass_is_several_and_the_window_bounds_what_is_under_way() -> No
         one.channels.send("b", b"x" * 100)
     assert [(each.first, len(each.payloads)) for each in one.sent()] == [(1, 2), (3, 2), (5, 1)]
     one.channels.on_received("b", Received(one.epoch, 3))
-    assert [(each.oldest, each.first, len(each.payloads)) for each in one.sent()] == [
-        (4, 6, 2),
-        (4, 8, 1),
-    ]
+    found = [(each.oldest, each.first, len(each.payloads)) for each in one.sent()]
+    assert found == [(4, 6, 2), (4, 8, 1)]
 
 
 def test_a_payload_may_go_now_if_it_is_the_next_and_there_is_room() -> None:

@@ -19,13 +19,7 @@ from time import monotonic
 from tests.cluster_processes.cluster import LinkedCluster, say
 from tests.cluster_processes.devices import Traffic, traffic
 from tests.cluster_processes.links import Fault
-from tests.cluster_processes.test_replicas import (
-    FLIGHT,
-    check,
-    options_of,
-    wait_led,
-    wait_whole,
-)
+from tests.cluster_processes.test_replicas import FLIGHT, check, options_of, wait_led, wait_whole
 from tests.cluster_processes.test_streams import read
 from tests.vmq.cli.program import run
 

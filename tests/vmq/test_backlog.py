@@ -3,13 +3,7 @@
 import pytest
 
 from tests.support import wire as mqtt
-from tests.vmq.support import (
-    Client,
-    House,
-    publish_numbers,
-    read_on,
-    subscribed,
-)
+from tests.vmq.support import Client, House, publish_numbers, read_on, subscribed
 from vmq.core.waiting import PENDING_IN_MEMORY
 
 # --- newest first

@@ -13,13 +13,7 @@ from tests.vmq.sockets import TIMEOUT, config_in, peer_of, session_of, take
 from vmq.admin.paths import socket_of
 from vmq.broker import Broker, StartError
 from vmq.config.core import options_of
-from vmq.config.options import (
-    Config,
-    ConfigError,
-    ListenerOptions,
-    QueueOptions,
-    SessionOptions,
-)
+from vmq.config.options import Config, ConfigError, ListenerOptions, QueueOptions, SessionOptions
 from vmq.config.values import Endpoint
 from vmq.runtime.client_ids import new_client_id
 from vmq.runtime.watchdog import Watchdog

@@ -6,11 +6,7 @@ from functools import partial
 import plyvel
 import pytest
 
-from tests.support.wire import (
-    connect_packet,
-    publish_packet,
-    subscribe_packet,
-)
+from tests.support.wire import connect_packet, publish_packet, subscribe_packet
 from tests.vmq.commit_stage import FULL, PATIENCE, Peer, Stage, cut_off
 from vmq.persistence import group_commit as commits
 from vmq.store.lines import is_end

@@ -134,10 +134,8 @@ def test_a_refused_publish_ends_a_3_1_1_connection_unanswered(qos: int) -> None:
     )
     publisher.expect_end()
     # What came behind it is not read, and the will is asked about when it is published.
-    assert [(call[0], call[4]) for call in calls] == [
-        ("auth_on_publish", "t"),
-        ("auth_on_publish", "will"),
-    ]
+    found = [(call[0], call[4]) for call in calls]
+    assert found == [("auth_on_publish", "t"), ("auth_on_publish", "will")]
     assert watcher.take_published() == [("will", b"x")]
     assert house.retained() == {}
 
@@ -460,10 +458,8 @@ def test_what_is_kept_back_when_it_is_repeated_is_in_flight_no_more(durable: Hou
     listen(durable, "on_deliver", answers=withhold("t/0"))
     again = durable.client("c", clean=False)
     first, second = again.take()
-    assert [(each.topic, each.dup) for each in (first, second)] == [
-        ("t/1", True),
-        ("t/2", False),
-    ]
+    found = [(each.topic, each.dup) for each in (first, second)]
+    assert found == [("t/1", True), ("t/2", False)]
 
 
 def test_on_deliver_sees_bursts_message_by_message(house: House, client: Client) -> None:

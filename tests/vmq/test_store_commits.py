@@ -5,9 +5,7 @@ from __future__ import annotations
 import plyvel
 import pytest
 
-from tests.vmq.test_store_model import (
-    commit,
-)
+from tests.vmq.test_store_model import commit
 from vmq.store.store import Store
 
 

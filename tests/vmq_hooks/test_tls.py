@@ -60,10 +60,8 @@ def test_the_whole_path_is_named(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(TlsFileError) as refused:
         load_authorities(context(), Path("gone.pem"))
-    assert (refused.value.option, refused.value.what) == (
-        "cafile",
-        f"{tmp_path}/gone.pem: No such file or directory",
-    )
+    found = (refused.value.option, refused.value.what)
+    assert found == ("cafile", f"{tmp_path}/gone.pem: No such file or directory")
 
 
 def test_a_client_trusts_whom_it_is_told_to(authority: Authority, tmp_path: Path) -> None:

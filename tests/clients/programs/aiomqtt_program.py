@@ -4,14 +4,7 @@ import asyncio
 
 import aiomqtt
 
-from tests.clients.programs.lines import (
-    Record,
-    address,
-    emit_closed,
-    emit_message,
-    payloads,
-    serve,
-)
+from tests.clients.programs.lines import Record, address, emit_closed, emit_message, payloads, serve
 
 TIMEOUT = 60.0
 PROTOCOLS = {3: aiomqtt.ProtocolVersion.V31, 4: aiomqtt.ProtocolVersion.V311}

@@ -6,14 +6,7 @@ from itertools import islice
 from amqtt.client import MQTTClient
 from amqtt.contexts import ClientConfig
 
-from tests.clients.programs.lines import (
-    Record,
-    address,
-    emit_closed,
-    emit_message,
-    payloads,
-    serve,
-)
+from tests.clients.programs.lines import Record, address, emit_closed, emit_message, payloads, serve
 
 # amqtt waits for the acknowledgement of each publish: this many are under way at once.
 WINDOW = 20

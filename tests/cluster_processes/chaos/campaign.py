@@ -10,12 +10,7 @@ from time import monotonic, strftime
 from typing import Final
 
 from tests.cluster_processes.chaos.cast import Cast
-from tests.cluster_processes.chaos.checks import (
-    logs_wrong,
-    memory,
-    sessions_wrong,
-    wait_quiet,
-)
+from tests.cluster_processes.chaos.checks import logs_wrong, memory, sessions_wrong, wait_quiet
 from tests.cluster_processes.chaos.faults import Faults, disturb
 from tests.cluster_processes.chaos.workers import Workers, play
 from tests.cluster_processes.cluster import LinkedCluster

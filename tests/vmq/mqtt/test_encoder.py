@@ -51,11 +51,8 @@ def test_the_remaining_length_is_base_128_with_the_low_digit_first(length: int) 
 
 
 def test_packets_without_a_body() -> None:
-    assert (encoder.PINGREQ, encoder.PINGRESP, encoder.DISCONNECT) == (
-        b"\xc0\0",
-        b"\xd0\0",
-        b"\xe0\0",
-    )
+    found = (encoder.PINGREQ, encoder.PINGRESP, encoder.DISCONNECT)
+    assert found == (b"\xc0\0", b"\xd0\0", b"\xe0\0")
 
 
 @given(TOPICS, PAYLOADS, st.integers(1, 2), PACKET_IDS)

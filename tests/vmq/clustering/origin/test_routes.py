@@ -21,10 +21,8 @@ def test_of_a_share_group_the_slots_take_turns_and_others_get_theirs() -> None:
     routes.add("a", 1)
     found = [routes.targets("a") for _ in range(4)]
     assert all(targets[0] == (1, "") for targets in found)
-    assert sorted(targets[1] for targets in found) == [
-        *[(1, "$share/g/a")] * 2,
-        *[(2, "$share/g/a")] * 2,
-    ]
+    seen = sorted(targets[1] for targets in found)
+    assert seen == [*[(1, "$share/g/a")] * 2, *[(2, "$share/g/a")] * 2]
 
 
 def test_what_has_no_member_here_goes_to_another_slot_if_there_is_one() -> None:

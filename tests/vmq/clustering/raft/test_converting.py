@@ -162,7 +162,5 @@ async def test_what_a_node_had_alone_is_kept_when_the_cluster_that_it_joins_has_
             await joins.stop()
     [kept] = put_aside(folder)
     stored = StoredStream(find_folder(kept), "s")
-    assert [row for batch in stored.rows(["payload"]) for row in batch.column(0).to_pylist()] == [
-        b"1",
-        b"2",
-    ]
+    found = [row for batch in stored.rows(["payload"]) for row in batch.column(0).to_pylist()]
+    assert found == [b"1", b"2"]

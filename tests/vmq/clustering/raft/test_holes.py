@@ -7,13 +7,7 @@ from random import randbytes
 from tests.support.until import until
 from tests.vmq.cli.program import here
 from tests.vmq.clustering.nodes import clustering
-from tests.vmq.clustering.raft.replicas import (
-    groups,
-    is_led,
-    leader,
-    payloads,
-    replicated,
-)
+from tests.vmq.clustering.raft.replicas import groups, is_led, leader, payloads, replicated
 from tests.vmq.clustering.stream_nodes import read, stream, with_streams
 from tests.vmq.sockets import peer_of
 from tests.vmq.streamed import streams_of

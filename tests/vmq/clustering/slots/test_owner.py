@@ -7,14 +7,7 @@ import pytest
 
 from vmq.clustering.messages import fronts
 from vmq.clustering.messages.base import NodeMessage
-from vmq.clustering.messages.slots import (
-    AskFork,
-    Beat,
-    ForkIncluded,
-    NoFork,
-    SlotStored,
-    StatePart,
-)
+from vmq.clustering.messages.slots import AskFork, Beat, ForkIncluded, NoFork, SlotStored, StatePart
 from vmq.clustering.slots import words
 from vmq.clustering.slots.here import LocalNode
 from vmq.clustering.slots.limits import QueueLimits
@@ -458,10 +451,8 @@ def test_an_origin_hears_what_a_full_queue_took_when_there_is_room_or_after_a_wh
     world.owner.hurry()
     world.flush()
     world.confirm(follower, is_whole=True)
-    assert [dot for each in world.sent(fronts.OfferTaken) for dot in each.dots] == [
-        (ORIGIN, 1),
-        (ORIGIN, 2),
-    ]
+    found = [dot for each in world.sent(fronts.OfferTaken) for dot in each.dots]
+    assert found == [(ORIGIN, 1), (ORIGIN, 2)]
     assert world.owner.attachments.held.has("c")
     assert not world.owner.is_at_rest()
     for _ in range(LONGEST // 100 + 1):

@@ -46,12 +46,8 @@ def test_questions_have_the_columns_of_the_protocol(client: flight.FlightClient,
 
 def test_abilities_have_values_of_their_types(client: flight.FlightClient) -> None:
     found = ask(client, "CommandGetSqlInfo", info=[0, 3, 8, 504, 9999]).to_pydict()
-    assert dict(zip(found["info_name"], found["value"], strict=True)) == {
-        0: "vmq",
-        3: True,
-        8: 0,
-        504: '"',
-    }
+    seen = dict(zip(found["info_name"], found["value"], strict=True))
+    assert seen == {0: "vmq", 3: True, 8: 0, 504: '"'}
 
 
 def test_tables_are_found_by_what_is_asked(client: flight.FlightClient) -> None:

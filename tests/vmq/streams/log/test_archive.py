@@ -9,16 +9,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
-from tests.vmq.streams.support import (
-    Clock,
-    ShortRoom,
-    make,
-    options,
-    put,
-    read_all,
-    row,
-    rows_from,
-)
+from tests.vmq.streams.support import Clock, ShortRoom, make, options, put, read_all, row, rows_from
 from vmq.config.values import read_archive
 from vmq.streams.log import archive as module
 from vmq.streams.log.archive import ArchivedSegment, RecallingError, joined

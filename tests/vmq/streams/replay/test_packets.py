@@ -18,13 +18,7 @@ from tests.support.until import reach, until
 from tests.support.wire import publish_packet, unsubscribe_packet
 from tests.vmq.sockets import peer_of, session_of
 from tests.vmq.streamed import streams_of
-from tests.vmq.streams.replay.test_port import (
-    broker_of,
-    payload_of,
-    readers,
-    reading,
-    subscribe,
-)
+from tests.vmq.streams.replay.test_port import broker_of, payload_of, readers, reading, subscribe
 from tests.vmq.streams.support import make, put, row, rows_from
 from vmq.broker import Broker
 from vmq.core.window import LAST_ID

@@ -62,12 +62,8 @@ def test_everything_that_may_be_asked_for() -> None:
 
 def test_what_holds_unless_it_is_said() -> None:
     found = request("@n/a")
-    assert (found.start, found.prefix, found.as_published, found.prefetch) == (
-        "latest",
-        b"",
-        False,
-        1000,
-    )
+    seen = (found.start, found.prefix, found.as_published, found.prefetch)
+    assert seen == ("latest", b"", False, 1000)
 
 
 @pytest.mark.parametrize(

@@ -11,16 +11,7 @@ from tests.vmq.streams.replica.support import Leader, partition_in
 from vmq.streams.log.frame import BadFrameError, check, parse
 from vmq.streams.replica.batches import batch_of, check_batches
 from vmq_cluster.errors import MalformedError
-from vmq_cluster.raft.messages import (
-    BLANK,
-    COMPACT,
-    HOLE,
-    MEMBERS,
-    RETIRED,
-    STATE,
-    UNCLEAN,
-    Batch,
-)
+from vmq_cluster.raft.messages import BLANK, COMPACT, HOLE, MEMBERS, RETIRED, STATE, UNCLEAN, Batch
 
 
 def some(folder: Path) -> tuple[list[Batch], list[bytes]]:

@@ -56,13 +56,8 @@ async def test_a_plugin_hears_user_password_and_listener() -> None:
     assert not await asked(rules.authenticate, "ann", b"wrong")
     assert await asked(rules.authenticate, None, b"")
     peer, subscriber, user, password, clean = calls[0]
-    assert (peer.listener, subscriber.client_id, user, password, clean) == (
-        "flight",
-        "flight:ann",
-        "ann",
-        b"secret",
-        True,
-    )
+    found = (peer.listener, subscriber.client_id, user, password, clean)
+    assert found == ("flight", "flight:ann", "ann", b"secret", True)
     assert calls[2][2:4] == (None, None), "no credentials are not empty credentials"
 
 

@@ -138,11 +138,8 @@ def test_few_topics_are_not_ordered(tmp_path: Path) -> None:
         partition.roll()
         (path,) = order(partition)
         with OrderedFile(path) as file:
-            assert (file.topics.to_pylist(), file.rows, file.blocks) == (
-                ["t/0", "t/1", "t/2"],
-                30,
-                [],
-            )
+            found = (file.topics.to_pylist(), file.rows, file.blocks)
+            assert found == (["t/0", "t/1", "t/2"], 30, [])
         assert len(read(LogReader(partition, None, "t/1"), 0)) == 10
         spoil(partition.sealed[0].path)
         assert read(LogReader(partition, None, "t/9"), 0) == []
