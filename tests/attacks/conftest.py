@@ -11,5 +11,5 @@ from tests.support.guarded import Guarded
 
 @pytest.fixture
 def guarded(fresh_broker: BrokerFactory, tmp_path: Path) -> Iterator[Guarded]:
-    with Guarded(fresh_broker, tmp_path / "site") as guarded:
+    with Guarded(fresh_broker, tmp_path / "s") as guarded:
         yield guarded

@@ -84,6 +84,9 @@ class Near:
     def earliest(self, _stream: str) -> dict[int, int]:
         return {0: self.partition.earliest}
 
+    def wait(self, _stream: str, _known: Mapping[int, int], _seconds: float) -> dict[int, int]:
+        return {0: self.partition.end}
+
 
 @contextmanager
 def translated() -> Iterator[None]:

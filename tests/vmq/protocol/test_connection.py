@@ -82,7 +82,7 @@ def test_filters_that_a_new_topic_is_compared_with_count_as_work(house: House) -
     before = house.core.work
     client.send(*[mqtt.publish_packet(f"a/a/a/a/a/a/a/a/{each}", b"x") for each in range(100)])
     steps = work_of_turns(house, before)
-    assert sum(steps) > 100 * len(filters)
+    assert sum(steps) >= 100 * len(filters)
     assert max(steps) <= WORK_A_PASS + 4 * len(filters)
 
 
