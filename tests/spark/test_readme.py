@@ -22,7 +22,7 @@ def test_examples_of_the_readme_run(
     names: dict[str, Any] = {"spark": bridge.spark}
     examples = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     for example in examples:
-        code = example.replace("grpc://localhost:1884", bridge.url).replace("/tmp/", f"{tmp_path}/")
+        code = example.replace("grpc://localhost:8815", bridge.url).replace("/tmp/", f"{tmp_path}/")
         exec(compile(code, str(README), "exec"), names)
     shown = capsys.readouterr().out
     assert len(examples) == 5

@@ -52,17 +52,17 @@ class House:
         join = [address(each) for each in self.brokers.values()]
         self.brokers[name] = broker = Broker(durable(self.folder, name, join, **self.options))
         await broker.start()
-        link = clustering(broker).node.link
+        link: Any = clustering(broker).node.link
         send = link.send
 
         def send_if_open(name: str, frame: Frame) -> None:
             if frozenset((frame.sender, name)) not in self.cuts:
                 send(name, frame)
 
-        link.send = send_if_open  # type: ignore[method-assign]
+        link.send = send_if_open
         # Everything goes in frames, which can be cut off.
-        link.send_at_once = lambda *_: False  # type: ignore[method-assign]
-        link.is_near = lambda name: False  # type: ignore[method-assign]
+        link.send_at_once = lambda *_: False
+        link.is_near = lambda name: False
         return broker
 
     async def part(self, one: str, *others: str) -> None:

@@ -266,7 +266,7 @@ class PeerOutbox:
             return  # the peer was no member meanwhile
         self._forget(self._sent.popleft())
         self._tell(entry.key)
-        if not self._sent and not self.passes:
+        if not self._sent and not self._fresh and not self.passes:
             self.passed.advance(self.passed.wanted)
 
     def confirm_up_to(self, key: bytes) -> None:

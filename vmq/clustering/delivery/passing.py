@@ -75,7 +75,7 @@ class Passing:
             if outbox.gathered() < BATCH:
                 return True
             self.hand_over(outbox)
-        return self._node.is_running and self._node.is_near(outbox.peer)
+        return outbox.may_pass() and self._node.is_running and self._node.is_near(outbox.peer)
 
     def hand_over(self, outbox: PeerOutbox) -> None:
         """Sends the batch that gathers, if it is one that passes."""
