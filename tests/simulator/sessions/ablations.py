@@ -155,7 +155,7 @@ ABLATIONS: dict[str, Ablation] = {
     "ring": Ablation(
         "a new lineage goes on at another place of the packet ids",
         ((Attachments, "_restart", lambda self, last, client: last),),
-        (("split", "kill", "tail", "rack"), (3,)),
+        (("split", "kill", "tail", "rack"), (31,)),
         strict=False,
     ),
     "unwritten": Ablation(
