@@ -157,6 +157,8 @@ class JobNodes:
     def problems(self) -> list[str]:
         """What is wrong now: queues to which nothing is added without REPLICATE, as too few hosts can be reached."""
         hosts, reachable = self.replicas.hosts(), self.replicas.reachable_hosts()
+        if reachable >= hosts:
+            return []  # as nearly always: there may be a million queues
         for queue in self.commit.machine.queues.values():
             rules = queue.rules
             if reachable < min(rules.replicate, hosts) and not rules.may_have_fewer:

@@ -256,16 +256,22 @@ async def test_who_comes_back_and_speaks_is_connected_to_at_once(
     assert (await other.hears()).sender == "one"
 
 
-async def test_payloads_without_a_frame_come_in_order_behind_one_that_says_whose_they_are(
-    ends: list[End], tmp_path: Path
-) -> None:
-    """Short ones, one that comes in many pieces, and frames among them; none goes before the first frame."""
+async def neighbours(ends: list[End], tmp_path: Path) -> tuple[End, End]:
+    """The first one speaks to the other by its Unix socket, and has said nothing yet."""
     one, other = End("one"), End("other")
     ends += [one, other]
     where = await other.link.start(f"ipc://{tmp_path}/other")
     await one.link.start(f"ipc://{tmp_path}/one")
     one.link.set_members({"other": where})
     one.link.set_up("other", True)
+    return one, other
+
+
+async def test_payloads_without_a_frame_come_in_order_behind_one_that_says_whose_they_are(
+    ends: list[End], tmp_path: Path
+) -> None:
+    """Short ones, one that comes in many pieces, and frames among them; none goes before the first frame."""
+    one, other = await neighbours(ends, tmp_path)
     assert not one.link.send_at_once("other", 7, b"early")
     one.link.send("other", one.frame())
     await other.hears()
@@ -282,12 +288,7 @@ async def test_the_link_says_whether_the_system_has_a_payload_whole(
     ends: list[End], tmp_path: Path
 ) -> None:
     """Then it comes though its sender has ended; as do the others, if that has not, in order with frames."""
-    one, other = End("one"), End("other")
-    ends += [one, other]
-    where = await other.link.start(f"ipc://{tmp_path}/other")
-    await one.link.start(f"ipc://{tmp_path}/one")
-    one.link.set_members({"other": where})
-    one.link.set_up("other", True)
+    one, other = await neighbours(ends, tmp_path)
     place = 7, 1, 2
     assert one.link.send_numbered("other", place, b"early") is None
     one.link.send("other", one.frame())
