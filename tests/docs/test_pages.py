@@ -1,4 +1,4 @@
-"""docs/testing.md and docs/embedding.md: a reader who copies their blocks gets what they say."""
+"""Pages whose blocks are programs in Python: a reader who copies these gets what the page says."""
 
 import inspect
 import re
@@ -11,6 +11,18 @@ from tests.support.pages import ROOT, pytest_in, python, write
 
 TESTING = ROOT / "docs" / "testing.md"
 EMBEDDING = ROOT / "docs" / "embedding.md"
+GUARANTEES = ROOT / "docs" / "guarantees.md"
+#: What becomes of a message whose PUBREC came, if its client fails twice to connect again.
+RELEASED = """
+for each in mqtt.Client, Client:
+    client = each(mqtt.CallbackAPIVersion.VERSION2, "c", clean_session=False)
+    client.publish("t", qos=2)
+    [message] = client._out_messages.values()
+    message.state = mqtt.mqtt_ms_wait_for_pubcomp
+    for _ in range(2):
+        client._messages_reconnect_reset()
+    print(message.state.name)
+"""
 
 pytestmark = [
     pytest.mark.skipif(not TESTING.is_file(), reason="a copy of the tests alone"),
@@ -53,6 +65,14 @@ def said_by(name: str, folder: Path) -> str:
     """What a file says that it prints."""
     (found,) = re.findall(r"print\(error\)  # (.*)", (folder / name).read_text())
     return str(found)
+
+
+def test_paho_publishes_twice_but_for_the_client_of_the_page(tmp_path: Path) -> None:
+    text = GUARANTEES.read_text(encoding="utf-8")
+    (program,) = re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    (tmp_path / "released.py").write_text(program + RELEASED)
+    done = python(tmp_path, "released.py")
+    assert done.stdout.split() == ["MQTT_MS_PUBLISH", "MQTT_MS_RESEND_PUBREL"], done.stderr
 
 
 def test_the_web_application_passes_its_test(tmp_path: Path) -> None:

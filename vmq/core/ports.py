@@ -69,6 +69,10 @@ class FrontPort:
     def on_pubacks(self, number: int, run: bytes) -> None:
         """The client has sent PUBACK packets of four bytes each."""
 
+    def is_unreleased(self, number: int, packet_id: int) -> bool:
+        """Whether a QoS 2 message with that packet id comes again even without DUP."""
+        return False
+
     def digest(self, message: Any) -> bytes:
         """What tells a message that comes again from another one under the same packet id."""
         return b""

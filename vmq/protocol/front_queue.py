@@ -86,7 +86,7 @@ class FrontQueue(Queue):
 
     def came_before(self, packet_id: int, message: Message, is_again: bool) -> bool:
         digest = self.earlier.pop(packet_id, None)
-        if digest is None or not is_again:
+        if digest is None or not (is_again or self.port.is_unreleased(self.number, packet_id)):
             return False
         return digest == b"" or digest == self.port.digest(message)
 

@@ -133,9 +133,11 @@ class Device:
         self.unfinished[number] = self.again(number, topic, text, qos)
         self.send(mqtt.publish_packet(topic, raw, qos=qos, packet_id=number))
 
-    def again(self, number: int, topic: str, text: str, qos: int = 2) -> bytes:
+    def again(
+        self, number: int, topic: str, text: str, qos: int = 2, has_dup: bool = True
+    ) -> bytes:
         """What it sends when it comes back, if nothing has answered a message."""
-        return mqtt.publish_packet(topic, text.encode(), qos=qos, packet_id=number, dup=True)
+        return mqtt.publish_packet(topic, text.encode(), qos=qos, packet_id=number, dup=has_dup)
 
     # --- what it gets
 

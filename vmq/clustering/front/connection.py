@@ -92,6 +92,8 @@ class FrontConnection:
         #: Packet ids of QoS 2 messages that came on it and are not released; and of others that its owner has.
         self._fresh: set[int] = set()
         self._stale: set[int] = set()
+        #: The client has released none of these.
+        self._is_whole = False
         #: Of those that came, messages that are no repetitions.
         self._new: set[int] = set()
         #: For the owner, at the end of the turn.
@@ -175,9 +177,17 @@ class FrontConnection:
             found.append(order.popleft())
         return found
 
-    def knows(self, received: Iterable[int]) -> None:
-        """The packet ids of QoS 2 messages that its owner has of the client."""
+    def knows(self, received: Iterable[int], is_whole: bool = False) -> None:
+        """The packet ids of QoS 2 messages that its owner has of the client; `is_whole`: it lacks no PUBREL."""
         self._stale = set(received) - self._fresh
+        self._is_whole = is_whole
+
+    def is_unreleased(self, packet: int) -> bool:
+        """Whether a PUBLISH with that packet id repeats a message even without DUP [MQTT-4.3.3-2].
+
+        Some clients repeat so: paho does, if it fails twice to connect after PUBREC.
+        """
+        return self._is_whole and packet in self._stale
 
     def came(self, packet: int, is_again: bool) -> None:
         """A PUBLISH at QoS 2."""

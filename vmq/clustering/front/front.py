@@ -223,7 +223,7 @@ class SessionFront(LocalFront):
         if not connection.rank:
             self._here.effects.present.append(message)
         connection.rank = message.rank
-        connection.knows([each.packet for each in message.received])
+        connection.knows([each.packet for each in message.received], message.is_whole)
         self._touched[connection.number] = None
         self.send_again(connection)
         held, connection.held = connection.held, []
@@ -303,6 +303,7 @@ class SessionFront(LocalFront):
             )
             self._origin.publish(addresses, publication)
             return
+        is_again = is_again or connection.is_unreleased(packet)
         connection.came(packet, is_again)
         addresses += [(ROWS, (0, number), address) for address, number in rows or ()]
         digest = digest_of(topic, payload)

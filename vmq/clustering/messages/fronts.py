@@ -149,6 +149,8 @@ class Attached(NodeMessage, frozen=True, tag=112):
         default_factory=list
     )
     asked: Asked = msgspec.field(default_factory=dict)
+    #: No other state of the session is newer: what it has `received`, the client has not released.
+    is_whole: bool = False
 
 
 class AttachRefused(NodeMessage, frozen=True, tag=113):

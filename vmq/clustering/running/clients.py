@@ -127,6 +127,9 @@ class SlotPackets(FrontPort):
     def keep(self, number: int, message: Message, qos: int, retain: bool) -> None:
         self._fronts.keep(number, message, qos, retain)
 
+    def is_unreleased(self, number: int, packet_id: int) -> bool:
+        return self._fronts.is_unreleased(number, packet_id)
+
     def digest(self, message: Message) -> bytes:
         return digest_of(message.topic, message.payload)
 

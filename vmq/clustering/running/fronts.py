@@ -363,6 +363,10 @@ class SlotFronts:
 
     # Packets
 
+    def is_unreleased(self, number: int, packet_id: int) -> bool:
+        connection = self._front.connections.get(number)
+        return connection is not None and connection.is_unreleased(packet_id)
+
     def on_acknowledged(self, number: int, kind: int, packet_id: int) -> None:
         connection, client = self._front.connections.get(number), self._clients.get(number)
         if connection is None or client is None:

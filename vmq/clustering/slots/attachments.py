@@ -139,8 +139,9 @@ class Attachments:
             for packet, each in register.received.items()
         ]
         head = asked.client, asked.connection, register.rank, asked.lineage, asked.link
-        clock, granted, made = self._here.clock, register.granted(), dict(register.asked)
-        return Attached(*head, is_present, clock, sorted(granted.items()), received, made)
+        filters, made = sorted(register.granted().items()), dict(register.asked)
+        rest = filters, received, made, self._owned.has_all_forks()
+        return Attached(*head, is_present, self._here.clock, *rest)
 
     def _begin(self, front: int, asked: Attach, register: ClientRegister, is_present: bool) -> None:
         state, client, lineage = self._state, asked.client, self._owned.view.lineage

@@ -123,3 +123,15 @@ def test_what_the_client_sends_again_after_something_new_is_not_over() -> None:
     there.came(3, is_again=False)
     there.came(1, is_again=True)
     assert there.are_over(3) == [2]
+
+
+def test_what_is_not_released_comes_again_without_dup_unless_somebody_may_know_more() -> None:
+    there = connection()
+    there.knows([1, 2, 3], is_whole=True)
+    there.released(3)
+    assert [packet for packet in range(5) if there.is_unreleased(packet)] == [1, 2]
+    there.came(9, is_again=False)
+    there.are_over(9)
+    assert not there.is_unreleased(1)
+    there.knows([1, 2])
+    assert not there.is_unreleased(1)

@@ -13,7 +13,7 @@ from tests.support.wire import PUBREC
 from tests.vmq.clustering.device import Device
 from tests.vmq.clustering.house import House, house
 from tests.vmq.clustering.raft.replicas import groups, is_led, leader, payloads
-from tests.vmq.clustering.running.slotted import SLOTS, are_owned
+from tests.vmq.clustering.running.slotted import SLOTS, are_owned, owners_of
 from tests.vmq.streamed import streams_of
 from tests.vmq.streams.support import options
 from vmq.broker import Broker
@@ -45,14 +45,14 @@ async def publishing(folder: Path) -> AsyncIterator[tuple[House, Device, str, st
         yield nodes, publisher, here, there
 
 
-async def lose_answers(device: Device, *texts: str) -> None:
+async def lose_answers(device: Device, *texts: str, has_dup: bool = True) -> None:
     """It publishes at QoS 2, is answered, and does not hear of it."""
     device.answers = False
     for text in texts:
         device.publish("s/1", text, 2)
     await device.until(lambda: len(device.found(PUBREC)) == len(texts))
     for number, text in enumerate(texts, 1):
-        device.unfinished[number] = device.again(number, "s/1", text)
+        device.unfinished[number] = device.again(number, "s/1", text, has_dup=has_dup)
     device.answers = True
 
 
@@ -93,6 +93,21 @@ async def test_what_was_committed_before_its_node_died_is_there_once(
         if not leads:
             await until(lambda: payloads(nodes[there]) == [b"1", b"2"])
         await nodes.kill(here, monkeypatch)
+        await comes_to(publisher, nodes[there])
+        await has(nodes, there, "1", "2", "end")
+
+
+async def test_what_comes_again_without_dup_is_there_once_while_no_node_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a client that sends PUBLISH again after PUBREC; until PUBREL it is no other one [MQTT-4.3.3-2]."""
+    async with publishing(tmp_path) as (nodes, publisher, here, there):
+        await lose_answers(publisher, "1", "2", has_dup=False)
+        await nodes.kill(here, monkeypatch)
+        await nodes.start(here)
+        await until(
+            lambda: any(each.has_all_forks() for each in owners_of(nodes, "publisher").values())
+        )
         await comes_to(publisher, nodes[there])
         await has(nodes, there, "1", "2", "end")
 

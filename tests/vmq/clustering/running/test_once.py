@@ -24,7 +24,9 @@ def has(device: Device, text: str) -> bool:
     return text in device.log
 
 
-async def half_published(nodes: House, node: str, device: Device, *topics: str) -> None:
+async def half_published(
+    nodes: House, node: str, device: Device, *topics: str, has_dup: bool = True
+) -> None:
     """It has sent messages at QoS 2, and does not know what became of them when its connection breaks."""
     await device.connect(nodes[node])
     device.answers = False
@@ -33,14 +35,14 @@ async def half_published(nodes: House, node: str, device: Device, *topics: str) 
     await device.until(lambda: len(device.found(PUBREC)) == len(topics))
     # As if none of these had arrived.
     for number, topic in enumerate(topics, 1):
-        device.unfinished[number] = device.again(number, topic, topic)
+        device.unfinished[number] = device.again(number, topic, topic, has_dup=has_dup)
     device.answers = True
 
 
-@pytest.mark.parametrize("is_kept", [False, True])
+@pytest.mark.parametrize(("is_kept", "has_dup"), [(False, True), (True, True), (True, False)])
 @pytest.mark.parametrize("owner", ["a", "b", "c"])
 async def test_a_message_that_comes_again_at_another_node_reaches_clean_clients_once(
-    tmp_path: Path, owner: str, is_kept: bool
+    tmp_path: Path, owner: str, is_kept: bool, has_dup: bool
 ) -> None:
     async with slotted(tmp_path, "abc") as nodes:
         publisher = Device(named(nodes, owner, "p"))
@@ -50,8 +52,9 @@ async def test_a_message_that_comes_again_at_another_node_reaches_clean_clients_
             for name, device in clean.items():
                 await device.connect(nodes[name], ("t/#", 2))
             await durable.connect(nodes["c"], ("t/#" if is_kept else "end", 2))
-            await half_published(nodes, "a", publisher, "t/1", "t/2")
+            await half_published(nodes, "a", publisher, "t/1", "t/2", has_dup=has_dup)
             assert len(received(nodes, publisher.client_id)) == 2
+            await until(owners_of(nodes, publisher.client_id)[owner].has_all_forks)
             assert await publisher.connect(nodes["b"])
             await publisher.until(lambda: not publisher.unfinished)
             assert not received(nodes, publisher.client_id)
