@@ -6,6 +6,7 @@ import os
 import pwd
 import socket
 import stat
+from ipaddress import ip_address
 from pathlib import Path
 
 
@@ -70,6 +71,24 @@ def try_address(host: str, port: int) -> None:
     except OSError as error:
         if error.errno != errno.EADDRINUSE:
             raise
+
+
+def address_of(host: str, port: int) -> tuple[str, int]:
+    """Host and port that `bind` takes: `localhost` is an address there.
+
+    Raises:
+        OSError: there is no such host.
+    """
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    address, number, *_ = found[0][4]
+    return str(address), int(number)
+
+
+def overlap(one: tuple[str, int], other: tuple[str, int]) -> bool:
+    """Whether nobody can listen at both: they are one, or one stands for all addresses that the other is among."""
+    first, second = ip_address(one[0]), ip_address(other[0])
+    is_one = first == second or first.is_unspecified or second.is_unspecified
+    return one[1] == other[1] and first.version == second.version and is_one
 
 
 def reserve(host: str, port: int) -> socket.socket:

@@ -4,6 +4,7 @@
 data directory now is not looked at: a broker that runs with this very configuration does.
 """
 
+import errno
 import os
 import stat
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from vmq.config.options import Config, ListenerOptions
 from vmq.config.sources import DEFAULT, ConfigError, Problem
 from vmq.config.text import SECRETS
 from vmq.listeners.certificates import CertificateError, build_context, outdated_of
-from vmq.listeners.sockets import try_address, try_unix
+from vmq.listeners.sockets import address_of, overlap, try_address, try_unix
 from vmq.persistence.opening import store_folder
 from vmq.plugins.checking import Checked
 from vmq.runtime.errors import StartError
@@ -37,6 +38,8 @@ class Preflight:
         self._loaded = loaded
         self._config = config = loaded.config
         self.warnings: list[str] = []
+        #: Addresses of this configuration, by who listens there.
+        self._taken: dict[str, tuple[str, int]] = {}
         self.plugins = Checked(config, alone=not are_needed(config, count_of(config)))
         data = [*self._data_dir()]
         found = [*self._workers(), *self._log_file(), *data, *self._listeners(), *self._cluster()]
@@ -111,7 +114,16 @@ class Preflight:
         if endpoint.scheme == "unix":
             try_unix(endpoint.path, options.unix_owner)
         else:
-            try_address(endpoint.host, endpoint.port)
+            self._try_address(f"listeners.{name}", endpoint.host, endpoint.port)
+
+    def _try_address(self, owner: str, host: str, port: int) -> None:
+        """Looks whether its owner can listen at an address; OSError says why not."""
+        try_address(host, port)
+        address = address_of(host, port)
+        for other, its in self._taken.items():
+            if port and overlap(address, its):
+                raise OSError(errno.EADDRINUSE, f"{other} has this address; each needs its own")
+        self._taken[owner] = address
 
     def _cluster(self) -> Iterator[Problem]:
         options = self._config.cluster
@@ -132,7 +144,7 @@ class Preflight:
             if scheme == "ipc":
                 try_unix(rest, None)
             elif host != "*":
-                try_address(host.strip("[]"), int(port))
+                self._try_address("cluster.listen", host.strip("[]"), int(port))
         except OSError as error:
             yield self._problem("cluster.listen", f"cannot listen there: {error.strerror or error}")
 

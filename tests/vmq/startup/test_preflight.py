@@ -149,6 +149,15 @@ WRONG = {
         '[listeners.a]\nurl = "tcp://192.0.2.1:1883"\nallow_anonymous = true\n',
         'listeners.a.url = "tcp://192.0.2.1:1883": cannot listen there: Cannot assign requested address',
     ),
+    "the address of another listener": Wrong(
+        TCP.replace("0.0.1:0", "0.0.1:21883")
+        + '[listeners.b]\nurl = "ws://0.0.0.0:21883"\nallow_anonymous = true\n',
+        'listeners.b.url = "ws://0.0.0.0:21883": cannot listen there: listeners.a has this address; ',
+    ),
+    "the address of a listener for other nodes": Wrong(
+        TCP.replace("0.0.1:0", "0.0.1:21883") + NODE.replace("127.0.0.1:0", "127.0.0.1:21883"),
+        'cluster.listen = "tcp://127.0.0.1:21883": cannot listen there: listeners.a has this address; ',
+    ),
     "unix folder": Wrong(
         '[listeners.a]\nurl = "unix:///no/such/s.sock"\n',
         'listeners.a.url = "unix:///no/such/s.sock": cannot listen there: there is no folder /no/such',
