@@ -21,6 +21,7 @@ from vmq_hooks.verdicts import Accept, Cache, Next, Refuse
 
 NEXT: Final = Next()
 ACCEPT: Final = Accept()
+REFUSE: Final = Refuse("it says no, and not why")
 
 Verdict = Accept | Next | Refuse
 
@@ -69,6 +70,8 @@ def read_verdict(hook: str, returned: Any, asked: Sequence[Subscription] = ()) -
         return NEXT
     if returned is True:
         return ACCEPT
+    if returned is False:
+        return REFUSE
     if isinstance(returned, Next | Refuse):
         _check_cache(returned.cache)
         return returned
@@ -80,7 +83,7 @@ def read_verdict(hook: str, returned: Any, asked: Sequence[Subscription] = ()) -
         return _read_subscriptions(returned, asked)
     if hook == "auth_on_unsubscribe":
         raise AnswerError(
-            f"{_shown(returned)} is no answer; accepted: None, True, Accept, Next or Refuse, without changes"
+            f"{_shown(returned)} is no answer; accepted: None, True, False, Accept, Next or Refuse, without changes"
         )
     return _read_modifiers(hook, returned)
 
@@ -95,7 +98,7 @@ def _read_modifiers(hook: str, returned: Any) -> Accept:
         given, cache = returned.modifiers, returned.cache
     if not isinstance(given, kind | Mapping):
         raise AnswerError(
-            f"{_shown(returned)} is no answer; accepted: None, True, Accept, Next, Refuse, "
+            f"{_shown(returned)} is no answer; accepted: None, True, False, Accept, Next, Refuse, "
             f"{kind.__name__} or a mapping with its keys"
         )
     return Accept(_checked(given, kind), cache=cache)
@@ -149,7 +152,7 @@ def _read_subscriptions(returned: Any, asked: Sequence[Subscription]) -> Accept:
         isinstance(each, Subscription) and isinstance(each.topic_filter, str) for each in given
     ):
         raise AnswerError(
-            f"{_shown(returned)} is no answer; accepted: None, True, Accept, Next, Refuse "
+            f"{_shown(returned)} is no answer; accepted: None, True, False, Accept, Next, Refuse "
             "or a list of Subscription"
         )
     if len(given) != len(asked):

@@ -103,12 +103,8 @@ class Explanation(msgspec.Struct, frozen=True):
     remedy: str = ""
 
 
-#: None and False differ: None asks the next plugin, False is no verdict.
-RegisterVerdict = (
-    Literal[True] | Accept | Next | Refuse | RegisterModifiers | Mapping[str, Any] | None
-)
-PublishVerdict = (
-    Literal[True] | Accept | Next | Refuse | PublishModifiers | Mapping[str, Any] | None
-)
-SubscribeVerdict = Literal[True] | Accept | Next | Refuse | Sequence[Subscription] | None
-UnsubscribeVerdict = Literal[True] | Accept | Next | Refuse | None
+#: None and False differ: None asks the next plugin, False refuses.
+RegisterVerdict = bool | Accept | Next | Refuse | RegisterModifiers | Mapping[str, Any] | None
+PublishVerdict = bool | Accept | Next | Refuse | PublishModifiers | Mapping[str, Any] | None
+SubscribeVerdict = bool | Accept | Next | Refuse | Sequence[Subscription] | None
+UnsubscribeVerdict = bool | Accept | Next | Refuse | None

@@ -91,7 +91,7 @@ def test_every_way_of_saying_something_is_read() -> None:
 @pytest.mark.parametrize(
     ("answer", "why"),
     (
-        (False, "False is no answer"),
+        (0, "0 is no answer"),
         ("yes", "'yes' is no answer"),
         ({"colour": 1}, "colour.*accepted keys: topic, payload"),
         ({"qos": 3}, "Invalid enum value 3"),
