@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.streams import connect_tcp, connect_tls, tls_wire
+from tests.support.until import until
 from tests.support.wire import SocketStream, Wire, connect_packet
 from vmq.broker import Broker
 from vmq.config.options import BrokerOptions, Config, ListenerOptions
@@ -121,6 +122,27 @@ async def test_changed_files_are_noticed_by_themselves_and_others_left_alone(
         async with asyncio.timeout(30):
             while await asyncio.to_thread(shown, url, authority) != new:
                 pass
+
+
+async def test_health_names_what_has_expired_until_it_is_replaced(
+    tmp_path: Path,
+    authority: Authority,
+    server: IssuedCertificate,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(renewing, "INTERVAL", 0.01)
+    async with serving(tmp_path, server) as broker:
+
+        def is_named() -> bool:
+            line = f"listener tls: certfile: {server.certfile}: the certificate CN=localhost,"
+            return any(each.startswith(line) for each in broker.condition().degraded)
+
+        authority.issue("localhost", ["localhost"], expired=True)
+        await until(is_named)
+        authority.issue("localhost", ["localhost"])
+        await until(lambda: not is_named())
+    assert caplog.text.count("expired on") == 1
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])

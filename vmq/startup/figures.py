@@ -20,6 +20,7 @@ def condition_of(broker: "WholeBroker") -> Health:
         add_listener(health, listener)
     health.degraded.extend(not_renewed(broker.listeners.values()))
     if broker.is_started:
+        health.degraded.extend(broker.parts.certificates.outdated)
         health.degraded.extend(broker.parts.damage.reasons())
         add_core(health, broker.parts.core, broker.monitor.recent_lag())
         health.degraded.extend(not_asked(broker.plugins.in_order()))

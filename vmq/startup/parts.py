@@ -15,7 +15,7 @@ from vmq.config.session import SessionOverrides
 from vmq.core.registry import Registry
 from vmq.listeners.handshakes import Handshakes
 from vmq.listeners.listener import Listener
-from vmq.listeners.renewing import watch
+from vmq.listeners.renewing import CertificateWatch
 from vmq.persistence.damage import DamageReport
 from vmq.persistence.opening import open_core, store_folder
 from vmq.persistence.purging import Purger
@@ -102,6 +102,7 @@ class Parts:
         #: What the process may have; None before `begin_upkeep`.
         self.memory: MemoryWatch | None = None
         self._upkeep: Upkeep | None = None
+        self.certificates = CertificateWatch(config.listeners)
 
     def registry(self, mountpoint: str = "") -> Registry:
         """The topic tree of a mountpoint with its sessions; made when first asked for."""
@@ -191,7 +192,7 @@ class Parts:
         self.memory = MemoryWatch(self.core, limit, connections.__iter__, sharers=sharers)
         self.memory.high = make_room
         self._upkeep = Upkeep(self.core, self.registries, self._config, self.memory)
-        works = self.banning.run(), self.memory.run(), watch(listeners)
+        works = self.banning.run(), self.memory.run(), self.certificates.run(listeners)
         for work in (*works, *self._upkeep.works()):
             self._spawn(work)
 
