@@ -125,4 +125,6 @@ def test_the_image_names_options_that_there_are() -> None:
 
 def test_logrotate_sends_the_signal_that_opens_the_log_anew() -> None:
     assert "--signal=USR1" in LOGROTATE
+    # systemd before 252 does not know it as --kill-whom; later ones take both.
+    assert "--kill-who=main" in LOGROTATE
     assert "vmq.service" in LOGROTATE
