@@ -1,5 +1,6 @@
 """`vmq cluster`: the cluster that a broker is a node of."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -73,8 +74,13 @@ def join(
     return ask.post("/cluster/join", address=address)
 
 
+def _is_incomplete(answer: Mapping[str, Any]) -> bool:
+    """The other nodes do not have all that this one had: a script that deletes its data must not go on."""
+    return not answer["complete"]
+
+
 @app.command("leave")
-@asking()
+@asking(is_no=_is_incomplete)
 def leave(
     ask: AdminClient,
     timeout: Annotated[
@@ -88,14 +94,17 @@ def leave(
         ),
     ] = 60.0,
 ) -> Any:
-    """Turn clients away, hand durable sessions over to the other nodes, leave the cluster, and stop the broker."""
+    """Turn clients away, hand durable sessions over to the other nodes, leave the cluster, and stop the broker.
+
+    Exits with 1 if the others do not have all that this node had; its data directory is to be kept then.
+    """
     ask.timeout = timeout + _GRACE
     with showing_what_is_left(ask):
         return ask.post("/cluster/leave", timeout=timeout)
 
 
 @app.command("drain")
-@asking()
+@asking(is_no=_is_incomplete)
 def drain(
     ask: AdminClient,
     timeout: Annotated[
@@ -116,6 +125,8 @@ def drain(
     sessions come back with their clients. Other nodes lead the partitions of streams, as far
     as they have copies; 'vmq stream rebalance' gives the lead back. Copies stay where they
     are: of other nodes' sessions, of partitions and of jobs.
+
+    Exits with 1 if others do not have all of it.
     """
     ask.timeout = timeout + _GRACE
     with showing_what_is_left(ask):

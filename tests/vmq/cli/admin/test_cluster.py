@@ -4,8 +4,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.vmq.cli.program import here, run
 from vmq.admin.cluster import MemberRow
+from vmq.cli.admin.client import AdminClient
 from vmq.cli.admin.cluster import COLUMNS
 from vmq.testing.process import BrokerProcess
 
@@ -56,6 +59,16 @@ def test_two_processes_become_one_cluster_and_part(tmp_path: Path) -> None:
             left = here("cluster", "leave", "--timeout", "20", "--json", *there)
             assert json.loads(left.out) == {"node": "b", "complete": True}
             assert b.wait() == 0
+
+
+@pytest.mark.parametrize("command", ["leave", "drain"])
+def test_what_was_not_handed_over_is_a_failure(
+    monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    answer = {"node": "b", "complete": False}
+    monkeypatch.setattr(AdminClient, "post", lambda *_, **__: answer)
+    done = here("cluster", command, "--json")
+    assert (done.code, json.loads(done.out)) == (1, answer)
 
 
 def test_a_broker_that_is_no_node_says_so(tmp_path: Path) -> None:
