@@ -211,7 +211,9 @@ class SlotService:
         reach, slots, leaves = self.here.reach, self.machines.slots, self.here.leaves_host
         if not reach.up():
             knows_all = reach.is_settled() and len(self._stores) + 1 >= len(self._node.members)
-            return leaves and not knows_all and bool(slots.own())
+            # Who is silent may be heard again in time: a loaded machine is enough for that.
+            is_alone = knows_all and all(peer.is_dead for peer in reach.peers.values())
+            return leaves and not is_alone and bool(slots.own())
         if any(owner.heirs() or owner.wish for owner in slots.owners.values()):
             return True
         return leaves and len(slots.own()) > len(slots.owners)

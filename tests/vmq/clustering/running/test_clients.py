@@ -11,7 +11,7 @@ from tests.support.until import PATIENCE, until
 from tests.vmq.clustering.device import Device
 from tests.vmq.clustering.house import House
 from tests.vmq.clustering.node.test_wills import Willing, kept
-from tests.vmq.clustering.nodes import clustering
+from tests.vmq.clustering.nodes import clustering, silence
 from tests.vmq.clustering.running.slotted import (
     are_owned,
     named,
@@ -129,6 +129,21 @@ async def test_a_node_that_leaves_leaves_nothing_behind(tmp_path: Path) -> None:
             await away.until(lambda: away.log == ["1"])
             await nodes["a"].publish("t", b"2", 2)
             await stays.until(lambda: stays.log == ["1", "2"])
+
+
+async def test_a_node_that_leaves_waits_for_who_is_silent_for_a_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with slotted(tmp_path) as nodes:
+        reach = service(nodes["b"]).here.reach
+        with monkeypatch.context() as patch:
+            silence(nodes["a"], patch)
+            await until(lambda: not reach.up() and reach.is_settled())
+            leaving = asyncio.create_task(clustering(nodes["b"]).leave(PATIENCE))
+            await until(lambda: service(nodes["b"]).here.is_leaving)
+            await asyncio.sleep(0)
+        assert await leaving
+        assert len(service(nodes["a"]).machines.slots.own()) == 8
 
 
 def has_kept(node: Broker, client_id: str) -> bool:
