@@ -6,8 +6,10 @@ from vmq.clustering.messages.fronts import Attached
 from vmq.clustering.slots.flow import Given
 from vmq.core.hook_sites import Pending
 from vmq.core.output import Output
+from vmq.core.source import Source
 from vmq.durable import Confirmations
 from vmq.mqtt.message import Delivery
+from vmq.protocol.client import Client
 from vmq.protocol.front_queue import FrontQueue
 
 
@@ -35,14 +37,16 @@ class SlotArrival:
 class SlotClient:
     """A client that has it."""
 
-    def __init__(self, queue: FrontQueue, client_id: str, early: list[Given]) -> None:
+    def __init__(
+        self, queue: FrontQueue, output: Output, client_id: str, early: list[Given]
+    ) -> None:
         self.queue = queue
+        #: Its connection's, which its queue has from its CONNACK on.
+        self.output = output
         #: Behind the scope of its mountpoint.
         self.client_id = client_id
         #: Steps from before its CONNACK; None: that is sent.
         self.early: list[Given] | None = early
-        #: What it is sent through, from its CONNACK on.
-        self.output: Output | None = None
         #: Tickets of its requests.
         self.last = 0
         self.subscribing: dict[int, Pending] = {}
@@ -60,3 +64,11 @@ class SlotClient:
     def ticket(self) -> int:
         self.last = self.last % 65_535 + 1
         return self.last
+
+
+def queue_of(source: Source) -> FrontQueue | None:
+    """The queue of a publisher whose session is in a slot."""
+    if not isinstance(source, Client) or source.subscriber is None:
+        return None
+    queue = source.subscriber.queue
+    return queue if isinstance(queue, FrontQueue) else None

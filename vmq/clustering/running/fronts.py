@@ -9,7 +9,7 @@ from vmq_hooks.verdicts import Refuse
 from vmq.clustering.front.sessions import SessionNode
 from vmq.clustering.messages.fronts import Attached, SessionLimits, SessionStep
 from vmq.clustering.origin.outbox import Publication
-from vmq.clustering.running.connected import SlotArrival, SlotClient
+from vmq.clustering.running.connected import SlotArrival, SlotClient, queue_of
 from vmq.clustering.slots import words
 from vmq.clustering.slots.flow import Given, SendingRun
 from vmq.clustering.slots.queued import Sending
@@ -25,7 +25,6 @@ from vmq.durable import Confirmations
 from vmq.mqtt.decoder import packet_id_at
 from vmq.mqtt.message import Delivery, Message
 from vmq.mqtt.packets import PUBACK, PUBCOMP, PUBREC, PUBREL
-from vmq.protocol.client import Client
 from vmq.protocol.front_queue import FrontQueue
 
 _STEPS: Final = {PUBACK: words.PUBACK, PUBREC: words.PUBREC, PUBCOMP: words.PUBCOMP}
@@ -147,16 +146,29 @@ class SlotFronts:
         """A newer connection has the session."""
         is_others = number in self._refused
         self._refused.discard(number)
+        reason = _OTHERS if is_others else _TAKEN_OVER
+        self._close(number, Refuse(reason, bad_credentials=is_others))
+
+    def cut_off(self, number: int) -> None:
+        """What is its own cannot be handed to a client: it is to begin anew."""
+        self._front.disconnect(number)
+        self._close(number, Refuse("internal error", unavailable=True))
+
+    def _close(self, number: int, answer: Refuse) -> None:
         arrival = self._arrivals.pop(number, None)
         if arrival is not None:
             if arrival.first is not None:
                 arrival.first.then = None
                 arrival.first.cancel()
-            reason = _OTHERS if is_others else _TAKEN_OVER
-            arrival.pending.finish(Refuse(reason, bad_credentials=is_others))
+            arrival.pending.finish(answer)
         client = self._clients.get(number)
         if client is not None:
-            client.queue.output.close(_TAKEN_OVER)
+            client.output.close(answer.reason)
+
+    def client_of(self, number: int) -> str:
+        """The client id of a connection, behind the scope of its mountpoint; "": the client has gone."""
+        client = self._clients.get(number) or self._arrivals.get(number)
+        return "" if client is None else client.client_id
 
     def has(self, subscriber: Subscriber) -> bool:
         return isinstance(subscriber.queue, FrontQueue)
@@ -182,8 +194,9 @@ class SlotFronts:
         queue = FrontQueue(subscriber.client_id, self._core, registry.wake, number, self.packets)
         queue.mountpoint, queue.username = before.mountpoint, before.username
         subscriber.queue = queue
-        self._clients[number] = SlotClient(queue, arrival.client_id, arrival.early)
-        assert arrival.attached is not None
+        assert subscriber.output is not None and arrival.attached is not None
+        output, client_id = subscriber.output, arrival.client_id
+        self._clients[number] = SlotClient(queue, output, client_id, arrival.early)
         for each in arrival.attached.received:
             queue.earlier[each.packet] = each.digest if each.is_there else None
         for topic_filter, qos in arrival.attached.filters:
@@ -236,7 +249,6 @@ class SlotFronts:
     def on_online(self, number: int) -> None:
         client = self._clients.get(number)
         if client is not None and client.early is not None:
-            client.output = client.queue.output
             self._online[client.output] = client
             early, client.early = client.early, None
             for each in early:
@@ -245,8 +257,7 @@ class SlotFronts:
     def on_offline(self, number: int) -> None:
         client = self._clients.pop(number, None)
         if client is not None:
-            if client.output is not None:
-                del self._online[client.output]
+            self._online.pop(client.output, None)
             self._front.disconnect(number)
             self._soon()
 
@@ -260,7 +271,7 @@ class SlotFronts:
     def offer(self, slots: list[tuple[int, str]], message: Message, source: Source) -> None:
         """Has slots get a message; what its publisher is answered waits until they have it safe."""
         publisher = source.publisher()
-        queue = _queue_of(source)
+        queue = queue_of(source)
         wait = None
         if publisher is not None:
             is_arriving = queue is not None and queue.arriving > 0
@@ -472,14 +483,6 @@ class SlotFronts:
             client.withheld.add(packet)
         self._front.step(client.queue.number, SessionStep(kind, packet))
         self._soon()
-
-
-def _queue_of(source: Source) -> FrontQueue | None:
-    """The queue of a publisher whose session is in a slot."""
-    if not isinstance(source, Client) or source.subscriber is None:
-        return None
-    queue = source.subscriber.queue
-    return queue if isinstance(queue, FrontQueue) else None
 
 
 def _confirm(wait: Confirmations | None) -> None:

@@ -11,6 +11,7 @@ from vmq.clustering.running.fronts import SlotFronts
 from vmq.clustering.running.links import LinkLives
 from vmq.clustering.running.patience import SlotPatience
 from vmq.clustering.running.told import SlotNews
+from vmq.clustering.slots.words import split_scope
 from vmq.core.context import Core
 
 log = logging.getLogger("vmq.cluster")
@@ -127,28 +128,29 @@ class LoopTurn:
         for number in refused:
             fronts.refused(number)
         for each in present:
-            try:
-                fronts.arrived(each)
-            except Exception:  # a defect: other clients must not pay for it
-                log.exception("cannot let the client of connection %d in", each.connection)
+            self._hand(each.connection, fronts.arrived, each)
         for number, step in steps:
-            try:
-                fronts.step(number, step)
-            except Exception:  # a defect: other clients must not pay for it
-                log.exception("cannot hand a step to the client of connection %d", number)
+            self._hand(number, fronts.step, number, step)
         if self._machines.front.rows:
             self.hand_in()
         for number, packet_id, _ in acknowledged:
-            fronts.acknowledged(number, packet_id)
+            self._hand(number, fronts.acknowledged, number, packet_id)
         for number in closed:
-            try:
-                fronts.closed(number)
-            except Exception:  # a defect: other clients must not pay for it
-                log.exception("cannot close connection %d", number)
+            self._hand(number, fronts.closed, number)
         if effects.routes or effects.presence:
             self._announce()
         if effects.dropped or effects.kept or effects.expired or effects.unread:
             self._news.tell(effects)
+
+    def _hand(self, number: int, hand: Callable[..., None], *what: object) -> None:
+        """Hands a client what is its own. If that fails, it must not go on behind what it never got."""
+        try:
+            hand(*what)
+        except Exception:  # a defect: other clients must not pay for it
+            _, name = split_scope(self.fronts.client_of(number))
+            text = "internal error, client=%s: it is cut off, and goes on where it was when it comes again"
+            log.exception(text, name)
+            self.fronts.cut_off(number)
 
 
 def _never() -> bool:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from vmq_hooks.verdicts import Refuse
 
 from tests.support.until import PATIENCE, until
 from tests.vmq.clustering.device import Device
@@ -14,6 +15,7 @@ from tests.vmq.clustering.node.test_wills import Willing, kept
 from tests.vmq.clustering.nodes import clustering, silence
 from tests.vmq.clustering.running.slotted import (
     are_owned,
+    leave,
     named,
     owner_of,
     owners_of,
@@ -22,8 +24,10 @@ from tests.vmq.clustering.running.slotted import (
 )
 from vmq.admin import cluster
 from vmq.broker import Broker
-from vmq.clustering.messages.fronts import ToClient
+from vmq.clustering.messages.fronts import SessionStep, ToClient
 from vmq.clustering.messages.slots import SlotViews
+from vmq.clustering.slots import words
+from vmq.core.hook_sites import Pending
 
 
 async def go_and_come_back(nodes: House, subscriber: Device, publisher: Device, qos: int) -> None:
@@ -191,9 +195,53 @@ async def test_a_client_that_cannot_be_let_in_keeps_out_no_other(
         def fails() -> None:
             raise RuntimeError("a defect")
 
-        fronts.connect(registry, named(nodes, "a", "s"), True, "", None, fails)
+        failed = fronts.connect(registry, named(nodes, "a", "s"), True, "", None, fails)
+        assert failed is not None
+        answers: list[object] = []
+        failed.then = answers.append
         other = fronts.connect(registry, named(nodes, "a", "t"), True, "", None, lambda: None)
         assert other is not None
         other.then = lambda _: let_in.set()
         await asyncio.wait_for(let_in.wait(), PATIENCE)
-        assert "cannot let the client of connection" in caplog.text
+        assert "internal error, client=s" in caplog.text
+        [answer] = answers
+        assert isinstance(answer, Refuse)
+        assert answer.unavailable, "it may come again"
+
+
+async def test_who_cannot_be_handed_a_step_begins_anew_and_nobody_else(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with slotted(tmp_path) as nodes, Device("s") as device, Device("t") as other:
+        for each in (device, other):
+            await each.connect(nodes["a"], ("t", 1))
+        here = service(nodes["a"])
+        [number] = [each for each in here.fronts._clients if here.fronts.client_of(each) == "s"]
+        behind = SessionStep(words.SEND, 9, [(0, (0, 0), "")], topic=b"t", payload=b"behind", qos=1)
+        here.here.effects.steps += [(number, SessionStep(words.SEND, 8)), (number, behind)]
+        here._turns.soon()
+        await device.until(lambda: not device.is_connected)
+        assert "internal error, client=s: it is cut off" in caplog.text
+        await nodes["b"].publish("t", b"1", 1)
+        assert await device.connect(nodes["a"])
+        await device.until(lambda: device.log == ["1"])
+        await other.until(lambda: other.log == ["1"])
+
+
+async def test_who_loses_its_session_before_its_connack_is_closed(tmp_path: Path) -> None:
+    """Its subscriptions are judged anew when it comes elsewhere."""
+    async with slotted(tmp_path) as nodes, Device("s") as device, Device("s") as again:
+        await device.connect(nodes["a"], ("t", 1))
+        await leave(nodes, device)
+        asked = asyncio.Event()
+
+        def judge(*_: object) -> Pending:
+            asked.set()
+            return Pending(lambda: None)
+
+        nodes["a"].hooks.auth_on_subscribe = judge
+        await device.open(nodes["a"])
+        await asyncio.wait_for(asked.wait(), PATIENCE)
+        assert await again.connect(nodes["b"])
+        await device.until(lambda: not device.is_connected)
+        assert not device.packets
