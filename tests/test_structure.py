@@ -26,7 +26,7 @@ TOP = {
 #: Files of more than 500 lines: the lines that each may have, and why it is one file still.
 LONG_FILES = {
     "vmq/clustering/directory/directory.py": (
-        566,
+        570,
         "records and their pieces are written and told in one step",
     ),
     "vmq/clustering/node/node.py": (545, "puts the parts of a node together"),

@@ -91,6 +91,8 @@ class Directory(SessionListener):
         self._pieces: dict[bytes, Pieces] = {}
         #: The keys of pieces that are to be written, by what they begin with.
         self._held: dict[bytes, set[bytes]] = {}
+        #: Of a step: by key the records that callbacks know and are to be told of, one however many came.
+        self._news: dict[bytes, tuple[Record | None, Record | None]] = {}
         self._is_flush_due = False
         #: What each node has, of what was told or counted by `count_all`.
         self.census = Census()
@@ -254,7 +256,6 @@ class Directory(SessionListener):
     def _on_changes(self, changes: list[Changed]) -> None:
         """All of a step before anybody is told: who is told may ask for any record, and write it."""
         untold: Overlay = {each.key: each.before for each in reversed(changes) if not each.local}
-        news = []
         pieces = []
         for change in changes:
             if change.local:
@@ -268,9 +269,10 @@ class Directory(SessionListener):
                 found = self._take_in(change)
                 if found is not None:
                     self._switch(key, *found, untold)
-                    news.append((key, found))
-        for key, (before, after) in news:
-            self._tell(key, before, after)
+                    self._news[key] = self._news.get(key, found)[0], found[1]
+        while self._news:
+            key = next(iter(self._news))
+            self._tell(key, *self._news.pop(key))
         for key in pieces:
             self._mend(key)
 
@@ -432,7 +434,8 @@ class Directory(SessionListener):
         if before is not None:
             for number in gone:
                 self._hold_piece(encode_piece(key, before.pieces, number), None)
-        self._tell(key, before, after)
+        known, _ = self._news.pop(key, (before, after))
+        self._tell(key, known, after)
 
     def _write_piece(
         self, key: bytes, head: Record, number: int, before: Filters | None, after: Filters | None
