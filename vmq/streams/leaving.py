@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from vmq.streams.log.checkpoint import sync_folder
 from vmq.streams.log.errors import StreamError
 from vmq.streams.log.partition import Partition
 from vmq.streams.log.writer import promised
@@ -125,4 +126,5 @@ def set_aside(folder: Path, close: Callable[[], None]) -> Path:
     aside = folder.with_name(f".deleted-{folder.name}-{time.time_ns()}")
     close()
     folder.rename(aside)
+    sync_folder(folder.parent)  # else a power failure may bring it back
     return aside

@@ -17,6 +17,7 @@ from vmq.admin.errors import AdminError, RefusedError
 from vmq.broker import Broker
 from vmq.config.options import LimitOptions
 from vmq.streams import catalog as streams_catalog
+from vmq.streams import leaving as streams_leaving
 from vmq.streams.admin import create_stream, delete_stream, partition_row, show_stream
 from vmq.streams.catalog import Catalog
 from vmq.streams.log.commits import Commits
@@ -103,6 +104,8 @@ async def test_a_stream_that_is_deleted_has_no_files_when_that_is_answered(
 ) -> None:
     """It would be there again after a crash. Nobody waits for the files but who asks."""
     may_go, rmtree = threading.Event(), shutil.rmtree
+    synced: list[Path] = []
+    monkeypatch.setattr(streams_leaving, "sync_folder", synced.append)
 
     def slow(folder: Path) -> None:
         may_go.wait()
@@ -120,6 +123,7 @@ async def test_a_stream_that_is_deleted_has_no_files_when_that_is_answered(
             assert len(left(tmp_path)) > 0
         may_go.set()
         assert (await deleting).stream == "t"
+        assert synced == [tmp_path / "data" / "streams"] * 2
         await until(lambda: left(tmp_path) == [])
         # The disk fails.
         await streams.create_stream(broker, "u", {"filters": ["u/#"]})
