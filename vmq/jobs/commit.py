@@ -75,10 +75,8 @@ class JobCommit:
         self.is_watching = False
         #: Somebody waits for what has no deadline among the jobs.
         self.wants_time = False
-        #: Has what was written synced, and calls `synced`.
+        #: Has what was written synced, with which queues are paused if that is new, and calls `synced`.
         self.sync: Callable[[], None] | None = None
-        #: Has kept which queues are paused; raises OSError where the disk fails.
-        self.keep_pauses: Callable[[], None] | None = None
         self.syncing: list[tuple[JobOutput, bytes]] | None = None
         self.needs_sync = False
         #: The disk fails, or is short of room: nothing is added that it would have to keep.
@@ -149,10 +147,7 @@ class JobCommit:
         if machine.ready:
             machine.serve(now)
         try:
-            if machine.has_new_pauses and self.keep_pauses is not None:
-                self.keep_pauses()
-                machine.has_new_pauses = False
-            if self.writer.commit():
+            if self.writer.commit() or machine.has_new_pauses:
                 self.needs_sync = True
             if not self.needs_sync or self.sync is None:  # else it shows when that is on disk
                 self.is_failing = False

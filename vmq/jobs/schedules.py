@@ -7,9 +7,10 @@ In a cluster the nodes that reach each other agree on the order in which they se
 and tells the others, the second does so when it heard nothing for a while. Two sides of a split add the same id each.
 """
 
+import asyncio
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 from zoneinfo import ZoneInfo
@@ -128,13 +129,20 @@ class Schedules:
         commit: the jobs.
         folder: where the last times are kept.
         options: by name.
+        safe: returns when all jobs that were added are as safe as they are to be; raises OSError.
     """
 
     def __init__(
-        self, core: Core, commit: JobCommit, folder: Path, options: dict[str, ScheduleOptions]
+        self,
+        core: Core,
+        commit: JobCommit,
+        folder: Path,
+        options: dict[str, ScheduleOptions],
+        safe: Callable[[], Awaitable[None]],
     ) -> None:
         self.core = core
         self.commit = commit
+        self.safe = safe
         self.path = folder / _FILE
         self.all: list[CronSchedule] = []
         if options:
@@ -143,10 +151,32 @@ class Schedules:
         self.rank: Callable[[str], int] = lambda name: 0
         #: Told which time of a schedule has its job.
         self.tell: Callable[[str, float], None] = lambda name, tick: None
-        #: Another node has told of a time, which is to be kept.
-        self.has_news = False
+        #: There are last times that the file does not have, nor a `_keep` that is under way.
+        self._is_unkept = False
         #: No job is added before.
         self.begins = 0.0
+        self._ticker: asyncio.TimerHandle | None = None
+        self._keeping: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Looks at the clock from now on, if there are any."""
+        # In the next turn of the event loop: by then other nodes may be known.
+        if self.all and self._ticker is None:
+            self._ticker = asyncio.get_running_loop().call_later(0, self._tick)
+
+    def _tick(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._ticker = loop.call_later(self.look(), self._tick)
+        if self._is_unkept and (self._keeping is None or self._keeping.done()):
+            self._keeping = loop.create_task(self._keep())
+
+    async def stop(self) -> None:
+        """Adds no more jobs; the last times are kept when it returns."""
+        if self._ticker is not None:
+            self._ticker.cancel()
+        if self._keeping is not None:
+            await self._keeping
+        await self._keep()
 
     def configure(self, options: dict[str, ScheduleOptions]) -> None:
         """These are in force from now on; one that was there before goes on from its last time."""
@@ -172,14 +202,21 @@ class Schedules:
             log.warning("the last times of schedules cannot be read: %s", error)
             return {}
 
-    def _write(self) -> None:
-        last = {each.name: each.last for each in self.all}
-        replace_file(self.path, json.dumps(last).encode())
+    async def _keep(self) -> None:
+        """Keeps the last times: behind their jobs, which are in the log by then. One call at a time."""
+        while self._is_unkept:
+            self._is_unkept = False
+            last = {each.name: each.last for each in self.all}
+            try:
+                await self.safe()
+                await asyncio.to_thread(replace_file, self.path, json.dumps(last).encode())
+            except OSError as error:
+                log.error("the last times of schedules cannot be kept: %s", error)
 
     def look(self) -> float:
         """Adds what is due; seconds until the next look."""
         now = self.core.wall_clock()
-        changed, self.has_news = self.has_news, False
+        changed = False
         soonest = now + LONGEST
         left = _SLICE
         for schedule in self.all:
@@ -205,11 +242,8 @@ class Schedules:
                 changed = True
             soonest = min(soonest, max(schedule.next(), schedule.again))
         if changed:
+            self._is_unkept = True
             self.commit.end_pass(self.commit.clock())
-            try:
-                self._write()
-            except OSError as error:
-                log.error("the last times of schedules cannot be kept: %s", error)
         return min(max(soonest - now, 0.05), LONGEST)
 
     def _add_all(
@@ -247,7 +281,7 @@ class Schedules:
             if schedule.name == name and schedule.last < tick <= self.core.wall_clock() + LONGEST:
                 schedule.last = schedule.fired = tick
                 schedule.goes_on()
-                self.has_news = True
+                self._is_unkept = True
 
     def _add(self, schedule: CronSchedule, tick: float) -> str:
         """Adds the job of a tick; why it is refused, if it is."""

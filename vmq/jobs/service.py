@@ -118,7 +118,7 @@ class JobService:
             self.machine.pager.fit(config.limits.max_job_memory or 1 << 60)
             restore = JobRestore(self.machine, self.segments, now)
             restore.run()
-            pauses = self._pause(now)
+            self.pauses = self._pause(now)
         except OSError as error:
             raise StartError(f"cannot use the jobs: {self.folder}: {error.strerror}") from error
         self.machine.log = self.journal = JobJournal(self.segments, wall, restore.next_serial)
@@ -128,7 +128,6 @@ class JobService:
         self.commit.watch_time = self._watch_time
         self.commit.sync = self._sync
         self.commit.call_soon = core.call_soon
-        self.commit.keep_pauses = lambda: pauses.write(self.machine.queues.values())
         self.mqtt = MqttJobs(core, self.commit, config.limits.max_job_size)
         core.jobs = self.mqtt
         self.listeners: list[JobListener] = []
@@ -142,17 +141,15 @@ class JobService:
         self._sweeper = self.loop.call_later(SWEEP, self._sweep)
         self.indexing = JobIndexing(self.segments, self.loop.call_later)
         self.mqtt.delayed.serve_all()
-        self.schedules = Schedules(core, self.commit, self.folder, config.schedules)
+        self.schedules = Schedules(core, self.commit, self.folder, config.schedules, self.safe)
         given = self.folder, functions, follow, self.safe
         self.mappings = Mappings(core, self.commit, self.mqtt, *given)
         self.mappings.configure(config.mappings)
-        self._ticker: asyncio.TimerHandle | None = None
         #: This node among others, if it is one.
         self.nodes: JobNodes | None = None
         #: Commits the store of sessions and messages.
         self.committer: Committer | None = None
-        if self.schedules.all:  # in the next turn: other nodes may be known by then
-            self._ticker = self.loop.call_later(0, self._look_at_schedules)
+        self.schedules.start()
         self.commit.end_pass(now)
         if count := self.machine.count():
             log.info("jobs restored count=%d queues=%d", count, len(self.machine.queues))
@@ -222,8 +219,7 @@ class JobService:
             queue.rules = self.rules_of(queue.name.removesuffix(b"!dead"))
         self.mappings.configure(config.mappings)
         self.schedules.configure(config.schedules)
-        if self.schedules.all and self._ticker is None:
-            self._look_at_schedules()
+        self.schedules.start()
 
     def rules_of(self, name: bytes) -> JobRules:
         """The rules of a queue; a mountpoint before its name does not count."""
@@ -319,9 +315,6 @@ class JobService:
             self.mqtt.look(now)
             commit.wants_time = self.mqtt.waits() or self.nodes is not None
         commit.end_pass(now)
-
-    def _look_at_schedules(self) -> None:
-        self._ticker = self.loop.call_later(self.schedules.look(), self._look_at_schedules)
 
     def _sweep(self) -> None:
         self._sweeper = self.loop.call_later(SWEEP, self._sweep)
@@ -425,12 +418,19 @@ class JobService:
         return queue
 
     def _sync(self) -> None:
-        syncing = self.loop.run_in_executor(None, self.journal.sync)
-        syncing.add_done_callback(self._synced)
+        paused = self.pauses.take(self.machine)
 
-    def _synced(self, done: "asyncio.Future[None]") -> None:
-        error = done.exception()
-        self.commit.synced("" if error is None else str(error))
+        def sync() -> None:
+            self.journal.sync()
+            self.pauses.write(paused)
+
+        def synced(done: "asyncio.Future[None]") -> None:
+            error = done.exception()
+            if error is not None and paused is not None:
+                self.machine.has_new_pauses = True
+            self.commit.synced("" if error is None else str(error))
+
+        self.loop.run_in_executor(None, sync).add_done_callback(synced)
 
     def problems(self) -> list[str]:
         """What is wrong now."""
@@ -472,8 +472,7 @@ class JobService:
             await self.nodes.hand_over(_HAND_OVER)
         self._sweeper.cancel()
         self.indexing.close()
-        if self._ticker is not None:
-            self._ticker.cancel()
+        await self.schedules.stop()
         self.mqtt.delayed.stop()
         self.mqtt.publishing.settling.stop()
         await self._all_synced()

@@ -216,9 +216,9 @@ async def test_the_broker_looks_by_itself(tmp_path: Path) -> None:
         service = broker.jobs.open()
         for each in service.schedules.all:
             each.last -= 120
-        assert service._ticker is not None
-        service._ticker.cancel()
-        service._look_at_schedules()
+        assert service.schedules._ticker is not None
+        service.schedules._ticker.cancel()
+        service.schedules._tick()
         await until(lambda: service.machine.counts.added == 1)
 
 

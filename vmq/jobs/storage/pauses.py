@@ -2,14 +2,13 @@
 
 import json
 import logging
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
 import msgspec
 from vmq_hooks.replacing import replace_file
 
-from vmq.jobs.queue import JobQueue
+from vmq.jobs.machine import JobMachine
 
 log = logging.getLogger("vmq.jobs")
 
@@ -37,15 +36,23 @@ class JobPauses:
             log.warning("no queue is paused: %s cannot be read: %s", self.path, error)
             return {}
 
-    def write(self, queues: Iterable[JobQueue]) -> None:
-        """Keeps it.
+    def take(self, machine: JobMachine) -> bytes | None:
+        """What `write` is to keep; None: what is kept is true. From now on that counts as kept."""
+        if not machine.has_new_pauses:
+            return None
+        machine.has_new_pauses = False
+        paused = {
+            each.name.decode("latin-1"): (each.paused_in, each.paused_out)
+            for each in machine.queues.values()
+            if each.paused_in or each.paused_out
+        }
+        return json.dumps(paused).encode()
+
+    def write(self, data: bytes | None) -> None:
+        """Keeps what `take` gave, if anything; in a thread, since it is on the disk then.
 
         Raises:
             OSError: the disk.
         """
-        paused = {
-            each.name.decode("latin-1"): (each.paused_in, each.paused_out)
-            for each in queues
-            if each.paused_in or each.paused_out
-        }
-        replace_file(self.path, json.dumps(paused).encode())
+        if data is not None:
+            replace_file(self.path, data)
