@@ -17,7 +17,15 @@ _ESCAPES: Final = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "a": "\a"}
 
 
 class RespError(Exception):
-    """The peer does not speak RESP, or a command is above a limit: its connection ends. The text is its reply."""
+    """The peer does not speak RESP, or a command is above a limit: its connection ends. The text is its reply.
+
+    Args:
+        reason: for people.
+        word: what the reply begins with, for programs.
+    """
+
+    def __init__(self, reason: str, word: str = "ERR Protocol error:") -> None:
+        super().__init__(f"{word} {reason}")
 
 
 class RespReader:
@@ -98,7 +106,7 @@ class RespReader:
             if missing == -1:
                 return self.keep(at, 0)
             if missing > MOST_ARGUMENTS:
-                raise RespError("ERR Protocol error: invalid multibulk length")
+                raise RespError("invalid multibulk length")
             found = []
             taken = self.cursor - at
             at = self.cursor
@@ -108,21 +116,20 @@ class RespReader:
             if at >= size:
                 return self.cut(found, missing, taken, at, 0)
             if data[at] != 36:  # $
-                raise RespError("ERR Protocol error: expected '$', got '" + chr(data[at]) + "'")
+                raise RespError("expected '$', got '" + chr(data[at]) + "'")
             length: i64 = self.number(at + 1)
             if length == -1:
                 return self.cut(found, missing, taken, at, 0)
             if length < 0:
-                raise RespError("ERR Protocol error: invalid bulk length")
+                raise RespError("invalid bulk length")
             end: i64 = self.cursor + length
             if taken + end + 2 - at > self.limit:
-                raise RespError(
-                    f"TOOBIG a command has at most {self.limit} bytes here (limits.max_job_size)"
-                )
+                most = f"a command has at most {self.limit} bytes here (limits.max_job_size)"
+                raise RespError(most, "TOOBIG")
             if end + 2 > size:
                 return self.cut(found, missing, taken, at, end + 2)
             if data[end] != 13 or data[end + 1] != 10:
-                raise RespError("ERR Protocol error: a bulk does not end where its length says")
+                raise RespError("a bulk does not end where its length says")
             found.append(data[self.cursor : end])
             taken += end + 2 - at
             at = end + 2
@@ -159,13 +166,13 @@ class RespReader:
             found = found * 10 + digit
             at += 1
             if at - first > _MOST_DIGITS:
-                raise RespError("ERR Protocol error: invalid bulk length")
+                raise RespError("invalid bulk length")
         if at + 1 >= size:
             if at < size and data[at] != 13:
-                raise RespError("ERR Protocol error: a length that is no number")
+                raise RespError("a length that is no number")
             return -1
         if data[at] != 13 or data[at + 1] != 10 or at == first:
-            raise RespError("ERR Protocol error: a length that is no number")
+            raise RespError("a length that is no number")
         self.cursor = at + 2
         return -2 if is_negative else found
 
@@ -175,17 +182,17 @@ class RespReader:
         end: i64 = self.data.find(b"\n", start)
         if end < 0:
             if self.size - start > _LONGEST_LINE:
-                raise RespError("ERR Protocol error: too big inline request")
+                raise RespError("too big inline request")
             return self.keep(start, 0)
         if end - start > min(_LONGEST_LINE, self.limit):
-            raise RespError("ERR Protocol error: too big inline request")
+            raise RespError("too big inline request")
         self.position = end + 1
         return split_words(self.data[start:end])
 
     def keep(self, start: i64, end: i64) -> list[bytes] | None:
         """Keeps what is cut until the rest arrives; `end`: where at least it reaches, if that is known."""
         if self.size - start > self.limit:
-            raise RespError("ERR Protocol error: too big request")
+            raise RespError("too big request")
         self.rest = bytearray(self.data[start:])
         self.wanted = end - start
         self.data = b""
@@ -212,14 +219,14 @@ def split_words(line: bytes) -> list[bytes]:
         if text[at] in "\"'":
             at = _quoted(text, at, word)
             if at < len(text) and not text[at].isspace():
-                raise RespError("ERR Protocol error: unbalanced quotes in request")
+                raise RespError("unbalanced quotes in request")
         else:
             while at < len(text) and not text[at].isspace():
                 word.append(text[at])
                 at += 1
         words.append("".join(word).encode("latin-1"))
     if len(words) > MOST_ARGUMENTS:
-        raise RespError("ERR Protocol error: too big inline request")
+        raise RespError("too big inline request")
     return words
 
 
@@ -243,7 +250,7 @@ def _quoted(text: str, start: int, word: list[str]) -> int:
             word.append(text[at])
         at += 1
     if at >= len(text):
-        raise RespError("ERR Protocol error: unbalanced quotes in request")
+        raise RespError("unbalanced quotes in request")
     return at + 1
 
 
