@@ -278,13 +278,14 @@ async def _serve(
     prepared: Mapping[str, tuple["Plugin", Any]] | None = None,
 ) -> None:
     """Run a broker until a signal ends it, with plugins that are prepared already."""
+    stopping = asyncio.Event()
+    # Before the start: imports and loading a large store take a while, and can be interrupted too.
+    on_signal(stopping.set)
+
     from vmq.broker import Broker
     from vmq.cli.start.running import Running
     from vmq.cli.start.service import Notifier
 
-    stopping = asyncio.Event()
-    # Before the start: loading a large store takes a while, and can be interrupted too.
-    on_signal(stopping.set)
     broker = Broker(config, admin=True, prepared=prepared, before_clients=partial(settle, config))
     broker.on_left = stopping.set
     running = Running(broker, log, Notifier(os.environ), load)

@@ -38,6 +38,34 @@ def test_a_signal_stops_it_cleanly(tmp_path: Path, number: signal.Signals) -> No
     assert lines[-1].endswith("info stopped")
 
 
+INTERRUPTED = """
+import os, signal, sys
+class Interrupts:
+    def find_spec(self, name, *_):
+        if name == {module!r}:
+            sys.meta_path.remove(self)
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupts())
+from vmq.__main__ import run
+run()
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "code", "last"),
+    [("typer", 130, []), ("vmq.cli.start.running", 0, ["info stopped"])],
+    ids=["of the program", "of the broker"],
+)
+def test_an_interrupt_during_imports_ends_it_in_order(
+    tmp_path: Path, module: str, code: int, last: list[str]
+) -> None:
+    command = [sys.executable, "-c", INTERRUPTED.format(module=module), "start", "--listen"]
+    with Program(command=[*command, ANY_PORT, "--data-dir", str(tmp_path)]) as program:
+        done = program.finish()
+    assert done.code == code
+    assert [each[-len("info stopped") :] for each in done.err.splitlines()[-1:]] == last
+
+
 STOPS = {
     "waits for ever": "await asyncio.Event().wait()",
     "keeps the loop busy": "while True: pass",
