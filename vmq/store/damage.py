@@ -6,11 +6,11 @@ and merges as ever, and the note says what must not be taken for deleted: whoeve
 """
 
 import json
-import os
-import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, NamedTuple
+
+from vmq_hooks.replacing import replace_file
 
 from vmq.store.files import StoreFlawError, is_table, read_version
 from vmq.store.lines import END, LINES
@@ -184,7 +184,7 @@ class Isolation:
         for path in dict.fromkeys(path for path, _ in found):
             kept = path.with_name(path.name + KEPT)
             if not kept.exists():
-                shutil.copyfile(path, kept)
+                replace_file(kept, path.read_bytes())
         for each in fresh:
             damage.add(each)
         save(self.folder, damage)
@@ -226,17 +226,13 @@ def load(folder: Path) -> Damage:
 
 
 def save(folder: Path, damage: Damage) -> None:
-    """Notes it, in one step."""
+    """Notes it, in one step; what is noted is on the disk before it is blanked."""
     plain = [
         {**each._asdict(), "first": each.first.hex(), "last": each.last.hex()}
         for each in damage.lost
     ]
-    work = folder / (FILE + ".tmp")
-    with work.open("w", encoding="ascii") as file:
-        json.dump({"version": 1, "lost": plain}, file, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
-    work.replace(folder / FILE)
+    note = json.dumps({"version": 1, "lost": plain}, indent=1)
+    replace_file(folder / FILE, note.encode())
 
 
 def forget(folder: Path) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import crc32c
+from vmq_hooks.replacing import replace_file
 
 #: A log is a row of blocks; no record's header lies over the end of one.
 BLOCK: Final = 32_768
@@ -106,12 +107,7 @@ def note_log_end(folder: Path) -> None:
             # Or a loss of power after a clean stop might leave less than is noted.
             os.fsync(file.fileno())
             lines.append(f"{each.name} {os.fstat(file.fileno()).st_size}\n")
-    work = folder / (LOG_END + ".tmp")
-    with work.open("w", encoding="ascii") as note:
-        note.writelines(lines)
-        note.flush()
-        os.fsync(note.fileno())
-    work.replace(folder / LOG_END)
+    replace_file(folder / LOG_END, "".join(lines).encode())
 
 
 def check_log_end(folder: Path) -> None:

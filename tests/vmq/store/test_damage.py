@@ -1,5 +1,6 @@
 """What damage concerns, and how it is kept."""
 
+import os
 import shutil
 from contextlib import closing
 from pathlib import Path
@@ -107,10 +108,18 @@ def test_a_whole_store_has_nothing_to_isolate(data: Path) -> None:
     assert not (data / "store" / FILE).exists()
 
 
-def test_what_cannot_be_read_is_isolated_and_refused(data: Path) -> None:
+def test_what_cannot_be_read_is_isolated_and_refused(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = hurt(data, q(2, 50))
     before = path.read_bytes()
+    synced: list[str] = []
+    monkeypatch.setattr(
+        os, "fsync", lambda fd: synced.append(Path(f"/proc/self/fd/{fd}").readlink().name)
+    )
     damage = present(isolation_of(data).isolate())
+    # No loss of power leaves a table that is blank without what says so.
+    assert synced == [f"{path.name}{KEPT}.tmp", "store", f"{FILE}.tmp", "store", path.name]
     assert [each.table for each in damage.lost] == [path.name]
     assert path.with_name(path.name + KEPT).read_bytes() == before
     assert path.read_bytes() != before
