@@ -1,6 +1,6 @@
 """What `vmq stream tail` asks for and gets: plain structs, which need none of the libraries of streams."""
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Struct
@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 MOST: Final = 100_000
 START_FORMS: Final = (
     "earliest, latest, an offset as in 1500, or a time as in 2026-03-01T12:00 "
-    "(of this machine's zone, unless it ends in Z or +HH:MM)"
+    "(UTC, unless it ends in +HH:MM)"
 )
 
 _Offset = Annotated[int, Meta(ge=0, le=1 << 62)]
@@ -74,7 +74,9 @@ def start_of(text: str) -> dict[str, str | int]:
     if text.isascii() and text.isdigit() and len(text) < 19:
         return {"offset": int(text)}
     try:
-        when = datetime.fromisoformat(text).astimezone()
+        when = datetime.fromisoformat(text)
+        if when.tzinfo is None:
+            when = when.replace(tzinfo=UTC)  # as such times are printed, and taken by pyspark_vmq
         micros = round(when.timestamp() * 1_000_000)
     except (ValueError, OverflowError, OSError):
         raise ValueError(f"{text!r:.80}; accepted: {START_FORMS}") from None
