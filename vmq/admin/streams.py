@@ -62,7 +62,7 @@ class PartitionRow(Struct):
     """One partition of a stream: its offsets, messages, files. What only a node knows that does not answer is null."""
 
     partition: int
-    #: The node that has it, or where this one reads it; empty where the broker is in no cluster.
+    #: The node that has it; empty where the broker is in no cluster, and of a replicated stream (`leader`, `replicas`).
     owner: str
     earliest: int | None
     end: int | None
@@ -198,7 +198,8 @@ async def _ask_owners(streams: "Streams", stream: "Stream", details: StreamDetai
     if streams.places is not None and any(owners):
         found = await streams.places.ask(stream.name, -1, _PATIENCE)
     for row, owner in zip(details.partitions, owners, strict=False):
-        row.owner = streams.own_name if owner is None else owner
+        if not stream.is_replicated:
+            row.owner = streams.own_name if owner is None else owner
         if owner is not None:
             row.segments = None
             nothing = None, None, None, None

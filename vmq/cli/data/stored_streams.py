@@ -40,7 +40,7 @@ def all_stored_streams(config: Path | None, data_dir: str | None) -> Iterator[li
 
 
 def elsewhere(config: Path | None, data_dir: str | None, name: str) -> dict[int, str]:
-    """The partitions of a stream that no process on a data folder has, by the node that does.
+    """The partitions of a stream that no process on a data folder has, by the node that does, or leads it.
 
     Nothing where no broker runs there, or one that is in no cluster: who owns what only nodes know.
     """
@@ -52,7 +52,9 @@ def elsewhere(config: Path | None, data_dir: str | None, name: str) -> dict[int,
         if not broker.finds_broker():
             continue
         rows: list[dict[str, Any]] = broker.get("/stream", name=name)["partitions"]
-        owners |= {row["partition"]: row["owner"] for row in rows}
+        for row in rows:
+            names = (row["owner"], row["leader"], *row["replicas"])
+            owners[row["partition"]] = next(filter(None, names), "")
         here |= {row["partition"] for row in rows if row["segments"] is not None}
     return {number: owners[number] for number in sorted(owners.keys() - here)}
 

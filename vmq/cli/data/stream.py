@@ -1,5 +1,6 @@
 """`vmq stream`: the streams of a running broker, or else of its data folder; make and delete those of one that runs."""
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -44,6 +45,8 @@ COLUMNS: Final = Columns(
     ("origin",),
     _STATE,
 )
+#: Of partitions in a cluster, of those with copies, and of some of these.
+_PLACES: Final = ("owner", "replicas", "joining", "leaving", "term", "behind", "given_up")
 _ALONE: Final = COLUMNS._replace(shown=[each for each in COLUMNS.shown if each != "owned"])
 
 LocalOption = Annotated[
@@ -109,18 +112,28 @@ def show(
 
 
 def _show(stream: dict[str, Any], *, as_json: bool) -> None:
-    """Print a stream, its options and its partitions."""
+    """Print a stream, its options and its partitions: as a table without what none of them has."""
     if as_json:
         print_json(stream)
-    else:
-        show_one({**stream, "filters": ", ".join(stream["filters"])})
+        return
+    rows = stream["partitions"]
+    empty = {name for name in _PLACES if not any(row.get(name) for row in rows)}
+    if "replicas" in empty:
+        empty.add("leader")  # where there is none of copies, that is news
+    partitions = [{name: row[name] for name in row if name not in empty} for row in rows]
+    show_one({**stream, "filters": ", ".join(stream["filters"]), "partitions": partitions})
 
 
 app.command("create")(stream_making.create)
 
 
+def _print_deleted(stream: Mapping[str, Any]) -> None:
+    name, filters = clean(stream["stream"]), clean(stream["filters"])
+    print(f"deleted {name} ({filters}): {stream['messages']} messages on this node")
+
+
 @app.command("delete")
-@asking()
+@asking(show=_print_deleted)
 def delete(ask: AdminClient, name: NameArgument) -> Any:
     """Delete a stream of a running broker, with its messages.
 

@@ -126,7 +126,8 @@ def test_a_stream_is_made_and_deleted_in_a_running_broker(
         assert shown["acks"] == "leader"
         assert sum(each["end"] for each in shown["partitions"]) == 1
         assert "options" not in shown
-        assert "earliest" in answer(capsys, "show", "s", *where)
+        table = answer(capsys, "show", "s", *where)
+        assert ("earliest" in table, "owner" in table, "joining" in table) == (True, False, False)
         found = refusal(capsys, "show", "t", *where)
         assert found == (1, "vmq: error: there is no stream 't'; there are: s\n")
         refused: list[tuple[int, tuple[str, ...], str]] = [
@@ -146,6 +147,9 @@ def test_a_stream_is_made_and_deleted_in_a_running_broker(
         deleted = json.loads(answer(capsys, "delete", "s", "--json", *where))
         assert (deleted["stream"], deleted["messages"]) == ("s", 1)
         assert json.loads(answer(capsys, "list", "--json", *where)) == []
+        answer(capsys, "create", "again", "-t", "s/#", *where)
+        told = answer(capsys, "delete", "again", *where)
+        assert told == "deleted again (s/#): 0 messages on this node\n"
         answer(capsys, "create", "again", "-t", "s/#", *where)
         broker.kill()
     # The socket of a broker that was killed is still there, and leads nowhere.

@@ -389,6 +389,8 @@ async def test_a_stream_that_is_made_in_a_cluster_has_copies_and_a_place_when_it
         assert not groups(a).places.unled("t")
         made = stream(a, "t").options
         assert (made.replicas, made.acknowledged_by) == (3, "quorum")
+        shown = await asyncio.to_thread(here, "stream", "show", "--data-dir", folder, "t")
+        assert (b"term" in shown.out, b"owner" in shown.out) == (True, False), shown.out
         two = await asyncio.to_thread(here, *create, "two", "-t", "two/#", "--replicas", "2")
         assert two.code == 0, two.err
         assert stream(a, "two").options.acknowledged_by == "leader"

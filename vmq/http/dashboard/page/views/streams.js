@@ -88,7 +88,7 @@ export function streams() {
       const parts = table(
         [
           { name: "partition", title: "partition", show: (row) => String(row.partition), kind: "number" },
-          { name: "owner", title: "owner", show: (row) => row.owner || "here" },
+          { name: "owner", title: "owner or leader", show: (row) => row.owner || row.leader || (row.replicas.length ? "none" : "here") },
           { name: "earliest", title: "from", show: (row) => count(row.earliest), kind: "number" },
           { name: "end", title: "to", show: (row) => count(row.end), kind: "number" },
           { name: "segments", title: "files", show: (row) => count(row.segments), kind: "number" },
