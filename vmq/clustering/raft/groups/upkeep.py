@@ -83,6 +83,8 @@ def lead(partition: ReplicaPartition, group: Group, do: Callable[..., Any], now:
     first = partition.retained_from()
     if first > kept.first:
         do(group, group.keep_from, first)
+        # Files go with that, and the next pass may be the event loop's.
+        do(group, group.tick, now)
     if partition.options.compact:
         decided = CompactionNote(*group.replica.state.compaction)
         before = int((partition.clock() - TOMBSTONES_STAY) * 1_000_000)

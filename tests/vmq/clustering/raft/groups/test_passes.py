@@ -4,13 +4,17 @@ import asyncio
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from time import monotonic
 from unittest.mock import patch
 
 import pytest
+from msgspec.structs import replace
 
+from tests.support.present import present
 from tests.support.until import until
 from tests.vmq.clustering.raft.groups.test_taking import Node, payloads
 from vmq.clustering.raft.groups.passes import LITTLE, LoopPasses
+from vmq.clustering.raft.groups.upkeep import lead
 from vmq.clustering.raft.produce import DONE, Take
 
 #: What is done in the loop, and in the thread.
@@ -64,6 +68,23 @@ async def test_what_may_take_long_is_the_threads(tmp_path: Path) -> None:
     (tmp_path / "synced").mkdir()
     node = LoopNode(tmp_path / "synced", "fsync")
     assert await node.put(node.row()) == [THREAD], "the disk is waited for"
+    node.thread.stop()
+
+
+async def test_what_retention_takes_goes_with_the_look_of_the_thread(tmp_path: Path) -> None:
+    """The next rows are the loop's, which is not to wait for files that are deleted."""
+    node = LoopNode(tmp_path, "os")
+    with patch.object(node.partition, "segment_age", 0.0):
+        for _ in range(5):
+            await node.put(node.row())
+    node.partition.set_options(replace(node.partition.options, retention_bytes=1))
+
+    def look() -> int:
+        group = present(node.thread.opened["g"].group)
+        lead(node.partition, group, node.thread._do, monotonic())
+        return present(node.partition.log).first
+
+    assert await asyncio.wrap_future(node.thread.turns.call(look)) > 0
     node.thread.stop()
 
 
