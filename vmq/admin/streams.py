@@ -322,6 +322,8 @@ async def alter_stream(broker: "BrokerView", name: str, changes: Mapping[str, An
         wrong = f"stream {name!r} is on this broker alone: copies take a cluster"
         if clustering is not None and in_cluster:
             wrong = clustering.streams.set_replicas(stream, changes["replicas"])
+    if "partitions" in kept and not wrong:
+        wrong = await _grow(catalog, name, kept["partitions"])
     if kept and not wrong:
         if clustering is not None and in_cluster:
             wrong = clustering.streams.set_options(stream, kept)
@@ -332,6 +334,20 @@ async def alter_stream(broker: "BrokerView", name: str, changes: Mapping[str, An
     if clustering is not None and "partitions" in kept:
         await clustering.streams.replicas.settle(name, _PLACING)
     return _shown(broker, name)
+
+
+async def _grow(catalog: "Catalog", name: str, count: int) -> str:
+    """Opens the partitions that a stream is to have more; returns why it cannot, "" if it has them."""
+    from vmq.streams.growing import grow
+    from vmq.streams.log.errors import StreamError
+
+    try:
+        await grow(catalog, name, count)
+    except StreamError as error:
+        return str(error)
+    except OSError as error:
+        return f"cannot make the partitions: {error.strerror or error}"
+    return ""
 
 
 def _why_not(stream: "Stream", changes: Mapping[str, Any]) -> str:

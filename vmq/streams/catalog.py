@@ -90,7 +90,7 @@ class Stream:
         self.writing = threading.Lock()
         self.watchers = 0
         try:
-            self._add_partitions()
+            self.open_more(options.partitions)
         except BaseException:
             self.close()
             raise
@@ -101,14 +101,13 @@ class Stream:
         """Which stream it is, for those who keep something of it."""
         return StreamRef(self.name, self.stream_id)
 
-    def _add_partitions(self) -> None:
-        """Opens those that are not open yet."""
+    def open_more(self, count: int) -> None:
+        """Opens those that are lacking to have so many; before there are options that say so, too (`growing`)."""
         make = ReplicaPartition if self.is_replicated else open_partition
-        numbers = range(len(self.partitions), self.options.partitions)
+        numbers = range(len(self.partitions), count)
         more = open_partitions(make, self.folder, numbers, self.options, self.clock)
         for partition in more:
-            partition.on_publish = self._tell
-            partition.room = self.room
+            partition.on_publish, partition.room = self._tell, self.room
         self.partitions += more
 
     def set_options(self, options: StreamOptions) -> None:
@@ -118,7 +117,7 @@ class Stream:
         self.options = options
         for partition in self.partitions:
             partition.set_options(options)
-        self._add_partitions()
+        self.open_more(options.partitions)
         self._renew_appender()
 
     def _renew_appender(self) -> None:
@@ -470,9 +469,10 @@ class Catalog:
 
         Raises:
             UnknownStreamError: there is none of this name.
-            StreamError: the configuration names it, and would make it again.
+            StreamError: the configuration names it, and would make it again; or it is getting partitions just now.
         """
         stream = self.get(name)
+        self.leaving.check(name)
         if stream.origin == "config" and stream.fed:
             raise StreamError(
                 f"stream {name!r} stands in the configuration; take [streams.{name}] out first"

@@ -78,7 +78,7 @@ class LeavingStreams:
 
     @contextmanager
     def hold(self, name: str) -> Iterator[None]:
-        """One of this name is being made: another one waits for that."""
+        """One of this name is being made, or grows: whatever else is to become of it waits for that."""
         made: Future[Path] = Future()
         self._leaving[name] = made
         try:
@@ -93,14 +93,17 @@ class LeavingStreams:
             StreamError: it is not yet.
             OSError: the folder cannot be taken away.
         """
-        done = self._leaving.get(name)
-        if done is None:
-            return
-        if not done.done():
+        if self.is_busy(name):
             raise StreamError(
-                f"one is being made, or the stream {name!r} of before is still being deleted: try again"
+                f"one is being made, or grows, or the stream {name!r} of before is still being deleted: try again"
             )
-        done.result()
+        if (done := self._leaving.get(name)) is not None:
+            done.result()
+
+    def is_busy(self, name: str) -> bool:
+        """Whether one of this name is being made, grows, or is not gone yet."""
+        done = self._leaving.get(name)
+        return done is not None and not done.done()
 
     async def see_off(self, name: str) -> None:
         """Returns when that of this name is gone, or cannot be taken away, or the writer is busy for long."""

@@ -13,6 +13,7 @@ from tests.support.until import PATIENCE, until
 from tests.vmq.streams.support import Opener, options, payloads
 from vmq.streams.catalog import Catalog, Stream
 from vmq.streams.damaged import open_partition
+from vmq.streams.growing import grow
 from vmq.streams.log.commits import Commits
 from vmq.streams.log.errors import StreamError, UnknownPartitionError, UnknownStreamError
 from vmq.streams.log.partition import Partition
@@ -149,7 +150,7 @@ async def test_a_stream_has_an_id_and_one_that_is_made_anew_another(
     assert catalog.leaving.then("made", followed.set)
     with pytest.raises(
         StreamError,
-        match="one is being made, or the stream 'made' of before is still being deleted: try again",
+        match="one is being made, or grows, or the stream 'made' of before is still being deleted: try again",
     ):
         await catalog.create("made", options())
     may_go.set()
@@ -225,14 +226,14 @@ async def test_partitions_are_made_beside_the_event_loop_by_one_at_a_time(
 ) -> None:
     catalog = opened()
     began, may_go = asyncio.Event(), threading.Event()
-    loop, add = asyncio.get_running_loop(), Stream._add_partitions
+    loop, add = asyncio.get_running_loop(), Stream.open_more
 
-    def wait(stream: Stream) -> None:
+    def wait(stream: Stream, count: int) -> None:
         loop.call_soon_threadsafe(began.set)
         assert may_go.wait(30)
-        add(stream)
+        add(stream, count)
 
-    monkeypatch.setattr(Stream, "_add_partitions", wait)
+    monkeypatch.setattr(Stream, "open_more", wait)
     making = asyncio.create_task(catalog.create("made", options(partitions=2)))
     await began.wait()
     with pytest.raises(StreamError, match="one is being made"):
@@ -244,6 +245,17 @@ async def test_partitions_are_made_beside_the_event_loop_by_one_at_a_time(
     await followed.wait()
     await until(lambda: "made" in catalog.streams)
     assert len(catalog.get("made").partitions) == 2
+    began.clear()
+    may_go.clear()
+    growing = asyncio.create_task(grow(catalog, "made", 3))
+    await began.wait()
+    with pytest.raises(StreamError, match="or grows"):
+        catalog.delete("made")
+    assert catalog.leaving.is_busy("made")
+    may_go.set()
+    await growing
+    assert [each.number for each in catalog.get("made").partitions] == [0, 1, 2]
+    await asyncio.wrap_future(catalog.delete("made"))
 
 
 async def test_a_stream_whose_definition_could_not_be_written_is_none(

@@ -129,7 +129,7 @@ class Converter:
     def look(self, places: Mapping[Key, ReplicaPlace]) -> None:
         """Streams that are placed go to their groups; what they may wait for nobody tells."""
         for stream in self._single():
-            if stream.name in self._under_way:
+            if stream.name in self._under_way or self._catalog.leaving.is_busy(stream.name):
                 continue
             found = [places.get((stream.name, each.number)) for each in stream.partitions]
             placed = {number: each for number, each in enumerate(found) if each is not None}

@@ -1,5 +1,6 @@
 """Which streams there are: one node makes, changes or deletes a stream, and all others follow."""
 
+import asyncio
 import logging
 from collections.abc import Callable, Container, Mapping
 from typing import TYPE_CHECKING, Any, Final
@@ -51,6 +52,7 @@ class Definitions:
         self._members = members
         self._on_adopted = on_adopted
         self._on_followed = on_followed
+        self._growing: set[asyncio.Task[None]] = set()
 
     def reconcile(self, stream: "Stream", *, is_new: bool = False) -> None:
         """Makes what this node wants of a stream, and what the cluster knows of it, the same.
@@ -177,6 +179,9 @@ class Definitions:
                 options = msgspec.structs.replace(options, partitions=len(had.partitions))
                 since = max(records.now(), found.since + 1)
                 records.define(name, msgspec.structs.replace(found, options=options, since=since))
+            if had is not None and len(had.partitions) < options.partitions:
+                self._grow(name, options.partitions)
+                return
             stream = catalog.adopt(name, options, found.origin, found.stream_id)
         except (PlaceError, StreamError, OSError) as error:
             log.error("this node cannot keep the stream %r of the cluster: %s", name, error)
@@ -184,6 +189,27 @@ class Definitions:
         stream.fed = found.origin == "command" or self._is_configured(name)
         catalog.on_change()
         self._on_adopted()
+
+    def _grow(self, name: str, count: int) -> None:
+        """Has a stream get partitions, and be as it is defined then."""
+        from vmq.streams.growing import grow
+        from vmq.streams.log.errors import StreamError
+
+        def grown(growing: "asyncio.Task[None]") -> None:
+            self._growing.discard(growing)
+            if growing.cancelled():
+                return
+            error = growing.exception()
+            if error is None or isinstance(
+                error, StreamError
+            ):  # it was growing already, or is gone
+                self._follow_late(name)
+            else:
+                log.error("this node cannot keep all partitions of the stream %r: %s", name, error)
+
+        growing = asyncio.get_running_loop().create_task(grow(self._catalog, name, count))
+        self._growing.add(growing)
+        growing.add_done_callback(grown)
 
     def _is_configured(self, name: str) -> bool:
         members = self._members()

@@ -8,8 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 from pyarrow import flight
 
+from tests.support.present import present
 from tests.support.until import until
 from tests.vmq.clustering.nodes import address, clustering, together
 from tests.vmq.clustering.stream_nodes import (
@@ -34,7 +36,10 @@ from tests.vmq.streams.flight_support import ticket
 from tests.vmq.streams.support import options
 from vmq.admin import streams as admin
 from vmq.broker import Broker
+from vmq.clustering.streams.metadata import decode_definition
+from vmq.streams.damaged import open_partitions
 from vmq.streams.leaving import LeavingStreams
+from vmq.streams.log.partition import Partition
 
 # --- definitions
 
@@ -103,6 +108,37 @@ async def test_a_stream_grows_everywhere(tmp_path: Path) -> None:
         async with Broker(with_streams(tmp_path, "b", listen=place, s=grown)) as again:
             await until(lambda: len(stream(a, "s").partitions) == 3)
             await until(lambda: agree(a, again, streams=["s"]))
+
+
+async def test_a_stream_that_grows_has_its_partitions_opened_beside_the_loop_everywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    opening = list[threading.Thread]()
+
+    def noted(make: Any, folder: Path, numbers: range, *given: Any) -> list[Partition]:
+        opening.extend([threading.current_thread()] * bool(numbers))
+        return open_partitions(make, folder, numbers, *given)
+
+    async with nodes(tmp_path, "a", "b", given=options(filters=["x"])) as (a, b):
+        await create(a, "s", filters=["s/#"])
+        await until(lambda: knows(b, "s"))
+        monkeypatch.setattr("vmq.streams.catalog.open_partitions", noted)
+        await admin.alter_stream(a, "s", {"partitions": 3})
+        await until(lambda: agree(a, b, streams=["s"]))
+        assert [len(stream(each, "s").partitions) for each in (a, b)] == [3, 3]
+        # Two definitions in a row: the second waits for what the first one has begun.
+        records, definitions = clustering(b).streams._records, clustering(b).streams._definitions
+        found = decode_definition("s", present(records.get("stream", "s")))
+        for count in (4, 5):
+            grown = replace(found, options=replace(found.options, partitions=count))
+            records.define("s", replace(grown, since=found.since + count))
+            present(definitions).follow("s")
+        await until(lambda: all(stream(each, "s").options.partitions == 5 for each in (a, b)))
+        for each in (a, b):
+            assert [found.number for found in stream(each, "s").partitions] == [*range(5)]
+        assert "cannot keep" not in caplog.text
+    assert len(opening) > 2
+    assert threading.main_thread() not in opening
 
 
 async def test_a_stream_has_one_id_everywhere_and_one_made_anew_another(tmp_path: Path) -> None:
