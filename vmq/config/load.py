@@ -9,7 +9,7 @@ from msgspec import Struct
 from vmq.config.checks import check
 from vmq.config.options import Config, value_of
 from vmq.config.plugins import UNWRITTEN, shown_options
-from vmq.config.sources import DEFAULT, ConfigError, Problem, Sources, sections
+from vmq.config.sources import DEFAULT, ConfigError, Problem, Sources, fields_of, sections
 from vmq.config.streams import with_columns_of_file
 
 
@@ -81,7 +81,7 @@ def _defaults(config: Config) -> dict[str, object]:
         for table in tables if named else ("",):
             prefix = f"{name}.{table}" if table else name
             known = getattr(shipped, name).get(table) if named else getattr(shipped, name)
-            for field in msgspec.structs.fields(struct):
+            for field in fields_of(struct):
                 if known is not None:
                     value = getattr(known, field.name)
                 elif field.required:

@@ -12,6 +12,7 @@ import os
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Final, Generic, TypeVar, get_args, get_origin
 
@@ -74,9 +75,15 @@ class _Leaf(Struct, frozen=True):
     readings: tuple[object, ...]
 
 
+@cache
+def fields_of(struct: type[Struct]) -> tuple[FieldInfo, ...]:
+    """The options of a table; each start asks several times, and msgspec looks all types up anew."""
+    return msgspec.structs.fields(struct)
+
+
 def sections(root: type[Struct]) -> Iterator[tuple[str, type[Struct], bool]]:
     """The sections of a configuration: name, Struct of the options, whether it is a table of named tables."""
-    for field in msgspec.structs.fields(root):
+    for field in fields_of(root):
         if get_origin(field.type) is dict:
             yield field.name, get_args(field.type)[1], True
         else:
@@ -247,7 +254,7 @@ class Sources(Generic[T]):
         struct, named = section
         if len(key) < (3 if named else 2):
             return Problem(dotted, "accepted: a table of options", source, value)
-        options = [field.name for field in msgspec.structs.fields(struct)]
+        options = [field.name for field in fields_of(struct)]
         hint = hint or _did_you_mean(key[-1], options)
         return Problem(dotted, f"unknown option; {hint}", source, value)
 
@@ -269,7 +276,7 @@ def _options(
 ) -> dict[str, object]:
     """The plain values of one table of options; takes its leaves out of `left`."""
     plain: dict[str, object] = {}
-    for field in msgspec.structs.fields(struct):
+    for field in fields_of(struct):
         dotted = ".".join((*key, field.name))
         leaf = left.pop((*key, field.name), None)
         if leaf is None:

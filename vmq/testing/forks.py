@@ -23,16 +23,23 @@ from contextlib import ExitStack, suppress
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
-from typing import IO, Any, Final
+from typing import IO, Any, Final, NoReturn
 
-#: What a broker imports in any case, and what one with streams or in a cluster does: memory that others have not.
+#: What a broker imports in any case; and, with memory that others have not, what one with streams or in a cluster does,
+#: and commands do.
 _ALWAYS: Final = (
     *("vmq.cli.main", "vmq.cli.start.start", "vmq.cli.start.running", "vmq.startup.preflight"),
-    *("vmq.broker", "vmq.http.app", "uvloop"),
+    *("vmq.broker", "vmq.http.app", "uvloop", "encodings.idna", "typer._click.decorators"),
 )
 _MORE: Final = (
-    *("vmq.clustering.node.node", "vmq.streams.flight.service", "vmq.streams.serving.process"),
-    *("vmq.streams.flight.front", "vmq.cli.start.worker", "vmq.workers.supervisor"),
+    *("vmq.startup.clustering", "vmq.clustering.running.service", "vmq.clustering.raft.service"),
+    *("vmq.clustering.streams.service", "vmq.clustering.streams.groups"),
+    *("vmq.clustering.streams.handover", "vmq.clustering.streams.pages"),
+    *("vmq.streams.flight.service", "vmq.streams.flight.front"),
+    *("vmq.streams.serving.service", "vmq.streams.replay.port", "vmq.streams.sql.running"),
+    *("vmq.cli.start.worker", "vmq.workers.supervisor"),
+    *("vmq.cli.mqtt.pub", "vmq.cli.mqtt.sub", "vmq.cli.mqtt.subscriber", "vmq.cli.mqtt.transport"),
+    *("vmq.cli.data.stream", "vmq.streams.stored"),
 )
 #: What brokers run as processes of their own.
 _FRONT: Final = "vmq.streams.flight.front"
@@ -47,7 +54,7 @@ def fork(
 ) -> "Forked | None":
     """Starts `vmq ARGUMENTS` with this environment; None: it has to be started by an interpreter of its own.
 
-    `more`: it will have streams, or be in a cluster.
+    `more`: it will have streams, or be in a cluster; or it is no broker.
     """
     if not hasattr(os, "fork") or not hasattr(socket, "send_fds"):
         return None
@@ -261,7 +268,7 @@ def serve(orders: socket.socket) -> tuple[str, list[str]]:
         if orders.fileno() in ready:
             raw, fds, _, _ = socket.recv_fds(orders, _LARGEST, 16)
             if not raw:
-                sys.exit()
+                _end(0)
             pid = os.fork()
             if not pid:
                 signal.set_wakeup_fd(-1)
@@ -325,16 +332,40 @@ def main() -> None:
     orders = socket.socket(fileno=int(sys.argv[1]))
     for name in sys.argv[2:]:
         importlib.import_module(name)
+    sources, options = (
+        importlib.import_module(f"vmq.config.{each}") for each in ("sources", "options")
+    )
+    sources.type_problems(options.Config(), str)  # what it looks up of options it keeps
     gc.collect()
     gc.freeze()
     module, arguments = serve(orders)
     # Once more in each worker, which may serve Flight.
-    while module != _FRONT and _WORKER in sys.modules:
+    while _WORKER in sys.modules and (module == _WORKER or arguments[:1] == ["start"]):
         forked = _fork_from_a_child()
         if forked is None:
             break
         module, arguments = forked
     sys.argv = [module or "vmq", *arguments]
+    code: str | int | None = 0
+    try:
+        _run(module, arguments)
+    except SystemExit as end:
+        code = end.code or 0
+    if isinstance(code, int):
+        _end(code)
+    sys.exit(code)
+
+
+def _end(code: int) -> NoReturn:
+    """Ends as an interpreter does, but takes nothing apart that was imported: that takes longer than the start."""
+    threading._shutdown()  # type: ignore[attr-defined]  # it has no public name
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _run(module: str, arguments: list[str]) -> None:
     if module == _FRONT:
         importlib.import_module(_FRONT).main()
     elif module == _WORKER:
