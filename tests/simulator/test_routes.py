@@ -93,7 +93,7 @@ def upheavals(seed: int) -> Iterator[tuple[float, str, str]]:
 
 
 def test_no_node_is_without_a_route_while_slots_go_to_and_fro() -> None:
-    for seed in each_seed(2):
+    for seed in each_seed(1):
         with seed:
             assert list(upheavals(seed.number)) == []
 
