@@ -34,36 +34,28 @@ def read_two(wire: Wire) -> None:
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-@pytest.mark.parametrize("clean", [False, True])
-def test_another_user_neither_gets_nor_deletes_it(
-    guarded: Guarded, *, clean: bool, restarts: bool
+def test_another_user_neither_gets_nor_deletes_it_before_its_user_has(
+    guarded: Guarded, *, restarts: bool
 ) -> None:
+    """Nor is the connection ended that it has."""
     guarded.start(ACL)
     leave_with_mail(guarded)
     if restarts:
         guarded.restart()
-    bob, connack = guarded.ask("bob", "pump", clean=clean)
-    assert (connack.return_code, connack.session_present) == (2, 0)
-    bob.expect_closed()
-    guarded.broker.wait_log(
+    for clean in (False, True):
+        bob, connack = guarded.ask("bob", "pump", clean=clean)
+        assert (connack.return_code, connack.session_present) == (2, 0)
+        bob.expect_closed()
+    refused = (
         r'login refused client=pump user="bob" peer=\S+ code=2 '
         r'reason="refused: the session belongs to user \\"alice\\" \(session\.owner\)"'
     )
+    guarded.broker.wait_log(refused)
     alice = guarded.connect("alice", "pump", clean=False)
     read_two(alice)
-    alice.expect_nothing()
-
-
-def test_another_user_does_not_end_the_connection(guarded: Guarded) -> None:
-    guarded.start(ACL)
-    alice = guarded.connect("alice", "pump", clean=False)
     for clean in (False, True):
         assert guarded.ask("bob", "pump", clean=clean)[1].return_code == 2
     alice.expect_nothing()
-
-
-def test_its_user_may_end_it_and_then_it_is_anybody_s(guarded: Guarded) -> None:
-    guarded.start(ACL)
     leave_with_mail(guarded)
     guarded.connect("alice", "pump").disconnect()
     bob, connack = guarded.ask("bob", "pump", clean=False)
@@ -107,16 +99,15 @@ def test_with_the_client_id_as_owner_others_get_what_they_may_read(
     bob.expect_nothing()
 
 
-@pytest.mark.parametrize("qos", [1, 2])
-def test_what_was_in_flight_for_another_is_not_sent_again(guarded: Guarded, qos: int) -> None:
+def test_what_was_in_flight_for_another_is_not_sent_again(guarded: Guarded) -> None:
     guarded.start(ACL, ANYBODY)
-    alice = guarded.connect("alice", "pump", clean=False)
-    alice.subscribe(("news/#", qos), ("secret/#", qos))
     carol = guarded.connect("carol", "c")
-    for topic in ("secret/1", "news/1"):
-        carol.publish(topic, b"x", qos=qos)
-        alice.expect_publish(topic, qos=qos)
-    alice.unsubscribe("news/#")  # in flight all the same, and Alice's alone
-    alice.close()
-    bob = guarded.connect("bob", "pump", clean=False)
-    bob.expect_nothing()
+    for qos in (1, 2):
+        alice = guarded.connect("alice", f"pump {qos}", clean=False)
+        alice.subscribe(("news/#", qos), ("secret/#", qos))
+        for topic in ("secret/1", "news/1"):
+            carol.publish(topic, b"x", qos=qos)
+            alice.expect_publish(topic, qos=qos)
+        alice.unsubscribe("news/#")  # in flight all the same, and Alice's alone
+        alice.close()
+        guarded.connect("bob", f"pump {qos}", clean=False).expect_nothing()
