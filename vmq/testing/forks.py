@@ -318,7 +318,8 @@ def _fork_from_a_child() -> tuple[str, list[str]] | None:
     if os.fork():
         other.close()
         server = _Server(orders)
-        _fork_fronts(lambda: server)
+        if _FRONT in sys.modules:
+            _fork_fronts(lambda: server)
         _fork_workers(server)
         return None
     orders.close()
@@ -331,7 +332,8 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the tests say when brokers end
     orders = socket.socket(fileno=int(sys.argv[1]))
     for name in sys.argv[2:]:
-        importlib.import_module(name)
+        with suppress(ImportError):  # an extra that is not installed: who needs it will say so
+            importlib.import_module(name)
     sources, options = (
         importlib.import_module(f"vmq.config.{each}") for each in ("sources", "options")
     )
