@@ -1,6 +1,7 @@
 """What a publish to another node costs: python -m tests.bench.cluster_routing [--seconds 1.5] [--pairs 4] ...
 
-Two nodes of a cluster, each a process of its own, with pairs of a publisher at node a and a subscriber:
+Two nodes of a cluster, each a process of its own, at Unix sockets or (--tcp) over TCP, as between machines, with pairs
+of a publisher at node a and a subscriber:
 
     local       the subscribers are at node a, too
     remote      they are at node b
@@ -20,8 +21,10 @@ from statistics import median
 from time import perf_counter
 
 from tests.bench.durable import TIMEOUT, Cpu, Peer
+from tests.bench.settled import wait_settled
 from tests.support.wire import publish_packet
 from vmq import is_compiled
+from vmq.testing.ports import lasting_ports
 from vmq.testing.process import BrokerProcess
 
 
@@ -151,13 +154,16 @@ def pair(stack: ExitStack, options: argparse.Namespace) -> list[BrokerProcess]:
         "VMQ_QUEUE__MAX_INFLIGHT_MESSAGES": str(options.inflight),
         "VMQ_CLUSTER__ACK_AFTER": options.ack_after,
     }
+    addresses = [f"ipc://{folder}/{name}" for name in "ab"]
+    if options.tcp:
+        addresses = [f"tcp://127.0.0.1:{port}" for port in lasting_ports(2)]
     nodes: list[BrokerProcess] = []
-    for name in ("a", "b"):
-        args = ["--allow-anonymous", "--node-name", name]
-        args += ["--cluster-listen", f"ipc://{folder}/{name}"]
+    for name, address in zip("ab", addresses, strict=True):
+        args = ["--allow-anonymous", "--node-name", name, "--cluster-listen", address]
         if nodes:
-            args += ["--join", f"ipc://{folder}/a"]
+            args += ["--join", addresses[0]]
         nodes.append(stack.enter_context(BrokerProcess.start(env=env, args=args)))
+    wait_settled(nodes[0], len(nodes))
     return nodes
 
 
@@ -171,6 +177,7 @@ def main() -> None:
     parser.add_argument("--inflight", type=int, default=20, help="max_inflight_messages")
     parser.add_argument("--durability", default="os", choices=["memory", "os", "fsync"])
     parser.add_argument("--ack-after", default="local", choices=["local", "remote"])
+    parser.add_argument("--tcp", action="store_true", help="as between machines")
     parser.add_argument("--qos", type=int, nargs="+", default=[0, 1], choices=[0, 1])
     options = parser.parse_args()
     with ExitStack() as stack:

@@ -5,6 +5,8 @@ shows medians and, as ratios to one process, what several deliver in a second an
 and their supervisor together. The system spreads the clients: of N processes each has a part of them, and of the pairs
 about (N - 1) in N publish in one process and subscribe in another.
 
+Several begin by sharing out the slots of durable sessions, once in the life of a broker: the load waits for that.
+
 At full rate (0) much goes along in one pass, from process to process too; paced, nearly each message by itself, and
 what the processes cost at rest counts as well.
 
@@ -22,6 +24,7 @@ from itertools import product
 from statistics import median
 from typing import Any, NamedTuple
 
+from tests.bench.settled import wait_settled
 from vmq import is_compiled
 from vmq.testing.process import BrokerProcess
 
@@ -36,6 +39,8 @@ class Run(NamedTuple):
 
 def measure(workers: int, qos: int, rate: int, arguments: argparse.Namespace) -> Run:
     with BrokerProcess.start(args=("--workers", str(workers), "--allow-anonymous")) as broker:
+        if workers > 1:
+            wait_settled(broker, workers)
         host, port = broker.tcp
         load = ["--qos", str(qos), "--pubs", str(arguments.pairs), "--size", str(arguments.size)]
         time = ["--seconds", str(arguments.seconds), "--warmup", "1", "--rate", str(rate)]
