@@ -20,6 +20,7 @@ from vmq.core.subscription_set import (
     content_of,
     has,
 )
+from vmq.mqtt.encoder import publish_head
 from vmq.mqtt.topics import common_words, interned, joined, split_shared, stands_at
 
 #: Nodes that a further filter makes at most: its own, and one where it parts from others.
@@ -221,12 +222,20 @@ class Route:
         self.shared: list[Any] = NO_NODES
         self.remote_copies: int = 0
         self.generation: int = -1
-        #: How the last PUBLISH at QoS 1 or 2 of the topic began, up to its packet id, and how long all of it was.
+        #: How the last PUBLISH at QoS 1 or 2 of the topic began, up to its packet id, and how long its payload was.
         self.head = b""
         self.head_qos: i64 = 0
         self.head_length: i64 = 0
         #: Messages since the broker keeps the route.
         self.messages: i64 = 0
+
+    def head_for(self, qos: i64, length: i64) -> bytes:
+        """How a PUBLISH at QoS 1 or 2 begins, up to its packet id; made anew if the last one was not alike."""
+        if self.head_length != length or self.head_qos != qos:
+            self.head = publish_head(self.topic, length, qos, False, False)
+            self.head_qos = qos
+            self.head_length = length
+        return self.head
 
     def is_stored(self) -> bool:
         """Whether the store gets a message of QoS 1 or 2."""
@@ -236,9 +245,8 @@ class Route:
 class Trie:
     """All subscriptions of one topic tree.
 
-    `generation` moves on with every change that may touch more than one topic (see
-    `RouteCache.filter_changed`); a route that was resolved at an older one is resolved again when
-    it is next used.
+    `generation` moves on with every change that may touch more than one topic (see `RouteCache.filter_changed`); a
+    route that was resolved at an older one is resolved again when it is next used.
     """
 
     def __init__(self) -> None:
@@ -480,11 +488,7 @@ def with_node(ahead: dict[int, list[Node]] | None, place: int, node: Node) -> di
     """Notes a node for a level of the walk."""
     if ahead is None:
         return {place: [node]}
-    nodes = ahead.get(place)
-    if nodes is None:
-        ahead[place] = [node]
-    else:
-        nodes.append(node)
+    ahead.setdefault(place, []).append(node)
     return ahead
 
 

@@ -151,10 +151,11 @@ class Publisher(Client):
         packet_id = packet_id_in(data, topic_end, end)
         message = self.message_of(route, data[topic_end + 2 : end], qos, retain)
         if not head & 9 and decoder.is_shortest():
-            if route.head_length != end - decoder.start or route.head_qos != qos:
+            length: i64 = end - topic_end - 2
+            if route.head_length != length or route.head_qos != qos:
                 route.head = data[decoder.start : topic_end]
                 route.head_qos = qos
-                route.head_length = end - decoder.start
+                route.head_length = length
             message.cut = route.head
         if qos == 2 and self.received_ids().has(packet_id) and not self.is_doubtful(packet_id):
             self.wait_for_all(route)

@@ -67,9 +67,11 @@ class Passing:
         return True
 
     def _may(self, outbox: PeerOutbox, message: RemotePublish | Append) -> bool:
+        if not outbox.may_pass():  # first: it says no to all messages of a batch for the store
+            return False
         if not isinstance(message, RemotePublish) or message.group or message.flags & QOS != 1:
             return False
-        if len(message.payload) > BATCH or not outbox.may_pass():
+        if len(message.payload) > BATCH:
             return False
         if outbox.passes:
             if outbox.gathered() < BATCH:

@@ -176,6 +176,7 @@ class Routing(Elsewhere):
         publish: RemotePublish | None = None
         publisher = source.publisher()
         self._core.counters.router_matches_remote += len(route.nodes)
+        target: RouteTarget  # of a class that the core does not know: else each attribute is looked up by its name
         for target in route.nodes:
             if target.slots:
                 slots = [*target.slots, *slots] if slots else target.slots
@@ -190,6 +191,7 @@ class Routing(Elsewhere):
         """Sends a run of PUBLISH packets at QoS 0 to the nodes of a route."""
         run = RemotePublishRun(route.topic, frames, count, mountpoint)
         self._core.counters.router_matches_remote += len(route.nodes) * count
+        target: RouteTarget
         for target in route.nodes:
             if target.node:
                 self._outboxes.send_at_once(target.node, run)
@@ -206,8 +208,11 @@ class Routing(Elsewhere):
         registry = self._registries.get(publish.mountpoint)
         route = None if registry is None else self._route(peer, registry, publish.topic)
         if registry is not None and route is not None:
-            flags = publish.flags
-            message = Message(publish.topic, publish.payload, flags & QOS, flags & RETAIN != 0)
+            flags, payload = publish.flags, publish.payload
+            qos = flags & QOS
+            message = Message(route.topic, payload, qos, flags & RETAIN != 0)
+            if qos:
+                message.cut = route.head_for(qos, len(payload))
             registry.deliver(route, message, self._source(peer))
 
     def _on_run(self, peer: str, run: RemotePublishRun) -> None:

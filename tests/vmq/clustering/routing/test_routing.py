@@ -56,6 +56,16 @@ def test_a_publish_reaches_every_subscriber_of_every_node_once(three: Three, qos
     assert three.b.house.core.counters.router_matches_remote == 0
 
 
+def test_each_message_has_its_own_length_and_qos_wherever_it_was_published(three: Three) -> None:
+    reader = three.b.house.subscriber("s", ("t", 2))
+    three.settle()
+    sent = [(bytes(size), qos) for size in (0, 1, 1, 200, 0) for qos in (1, 2, 0, 1)]
+    for at, (payload, qos) in enumerate(sent):
+        three.all[at % 3].house.publish("t", payload, qos)
+        three.settle()
+    assert [(packet.payload, packet.qos) for packet in reader.take()] == sent
+
+
 def test_what_asks_for_more_than_once_goes_reliably_where_it_is_wanted_so(three: Three) -> None:
     three.b.house.client("quick").subscribe(("t", 0))
     three.c.house.client("sure").subscribe(("t", 1))
