@@ -53,16 +53,19 @@ class House:
         self.brokers[name] = broker = Broker(durable(self.folder, name, join, **self.options))
         await broker.start()
         link: Any = clustering(broker).node.link
-        send = link.send
+        send, send_at_once = link.send, link.send_at_once
 
-        def send_if_open(name: str, frame: Frame) -> None:
-            if frozenset((frame.sender, name)) not in self.cuts:
-                send(name, frame)
+        def is_open(other: str) -> bool:
+            return frozenset((name, other)) not in self.cuts
+
+        def send_if_open(other: str, frame: Frame) -> None:
+            if is_open(other):
+                send(other, frame)
 
         link.send = send_if_open
-        # Everything goes in frames, which can be cut off.
-        link.send_at_once = lambda *_: False
-        link.is_near = lambda name: False
+        link.send_at_once = lambda other, *rest: is_open(other) and send_at_once(other, *rest)
+        # What is reliable goes in frames, whether it can be cut off or not.
+        link.is_near = lambda other: False
         return broker
 
     async def part(self, one: str, *others: str) -> None:

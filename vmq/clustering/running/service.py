@@ -122,7 +122,7 @@ class SlotService:
         self._routes: ClusterRoutes | None = None
         self._barrier: SubscribeBarrier | None = None
         self.links = LinkLives(
-            outboxes.send_quick, self._draw, self._on_linked, self._on_broken, self._on_messages
+            outboxes.send_at_once, self._draw, self._on_linked, self._on_broken, self._on_messages
         )
         self._turns = LoopTurn(self.machines, self.links, self.disk, core, self._announce)
         self._turns.is_on = lambda: self._is_running

@@ -24,10 +24,13 @@ from tests.vmq.clustering.running.slotted import (
 )
 from vmq.admin import cluster
 from vmq.broker import Broker
+from vmq.clustering.messages.codec import decode
 from vmq.clustering.messages.fronts import SessionStep, ToClient
+from vmq.clustering.messages.links import LinkFrame
 from vmq.clustering.messages.slots import SlotViews
 from vmq.clustering.slots import words
 from vmq.core.hook_sites import Pending
+from vmq_cluster.messages import Frame, Unreliable
 
 
 async def go_and_come_back(nodes: House, subscriber: Device, publisher: Device, qos: int) -> None:
@@ -61,6 +64,26 @@ async def test_a_session_is_there_on_every_node_with_what_came_meanwhile(
             publisher = Device(named(nodes, "a", "p"))
             async with subscriber, publisher:
                 await go_and_come_back(nodes, subscriber, publisher, qos)
+
+
+async def test_what_slots_say_to_a_process_of_this_machine_goes_without_frames(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with slotted(tmp_path) as nodes, Device(named(nodes, "b", "s")) as device:
+        link, framed = clustering(nodes["a"]).node.link, list[bytes]()
+        send = link.send
+
+        def note(name: str, frame: Frame) -> None:
+            for each in frame.messages:
+                if isinstance(each, Unreliable):
+                    framed.extend(each.payloads)
+            send(name, frame)
+
+        monkeypatch.setattr(link, "send", note)
+        await device.connect(nodes["a"], ("t", 1))
+        device.publish("t", "1", 1)
+        await device.until(lambda: device.log == ["1"])
+        assert not any(isinstance(decode(each), LinkFrame) for each in framed)
 
 
 async def test_qos_0_goes_straight_to_the_connection(tmp_path: Path) -> None:
