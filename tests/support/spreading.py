@@ -1,6 +1,7 @@
 """How the suite is spread over processes: a file's tests stay together, since they share brokers.
 
-Spark's tests stay together, too: they share a session that takes long to start. Those of the simulator share nothing.
+Spark's tests stay together, too, and those of the clients: they share a session, and programs, that take long to start.
+Those of the simulator share nothing.
 
 The last process takes the files whose tests only compute; the others take those that start programs, which wait more
 than they compute. So the processors have work all the time, however many tests wait. Who is done helps the others, and
@@ -15,6 +16,8 @@ from xdist.workermanage import WorkerController
 
 #: Of Spark's tests those that start applications of their own instead of sharing the session.
 APPLICATIONS: Final = ("tests/spark/test_demo.py", "tests/spark/test_exactly_once.py")
+#: Folders whose tests share what they start.
+TOGETHER: Final = ("tests/spark/", "tests/clients/")
 #: Where tests start programs, in the order in which they are begun: not all of Spark's at the same time, and those of
 #: clusters, which wait most of the time, before the others, which keep the processors busy to the end.
 PROGRAMS: Final = (
@@ -46,7 +49,9 @@ def scope_of(test: str) -> str:
     file = test.partition("::")[0]
     if file.startswith("tests/simulator/"):
         return test
-    return "tests/spark/" if file.startswith("tests/spark/") and file not in APPLICATIONS else file
+    if file in APPLICATIONS:
+        return file
+    return next((each for each in TOGETHER if file.startswith(each)), file)
 
 
 def next_of(scopes: Collection[str], *, programs: bool) -> str:
