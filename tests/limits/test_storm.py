@@ -26,7 +26,7 @@ from tests.support.wire import CONNACK, Wire, connect_packet
 from vmq.testing.process import BrokerProcess
 
 FILES = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-CLIENTS = min(int(os.environ.get("VMQ_STORM_CLIENTS", "5000")), FILES - 500)
+CLIENTS = min(int(os.environ.get("VMQ_STORM_CLIENTS", "2000")), FILES - 500)
 
 
 class StormProcess:

@@ -133,7 +133,7 @@ class DrainMachine(RuleBasedStateMachine):
 
 
 #: One bug at a time: telling several apart takes minutes.
-SETTINGS = settings(max_examples=150, stateful_step_count=40, report_multiple_bugs=False)
+SETTINGS = settings(max_examples=80, stateful_step_count=40, report_multiple_bugs=False)
 FlowMachine.TestCase.settings = SETTINGS
 DurableFlowMachine.TestCase.settings = SETTINGS
 DrainMachine.TestCase.settings = settings(SETTINGS, stateful_step_count=25)
