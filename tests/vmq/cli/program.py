@@ -29,9 +29,9 @@ async def stubborn():
 """
 
 TIMEOUT = 60.0
-#: The command, with the interpreter of the tests; and what of it is begun as users do, by an interpreter of its own.
+#: The command, with the interpreter of the tests; and what of it has more to import than what forks it has imported.
 VMQ = (sys.executable, "-m", "vmq")
-OWN = ("start", "demo", "spark", "bench", "open", "top")
+OWN = ("demo", "spark", "bench", "open", "top")
 
 
 class Finished(NamedTuple):

@@ -7,14 +7,14 @@ import pytest
 
 from tests.vmq.bench.bad_broker import BadBroker, every
 from tests.vmq.bench.test_scenarios import url_of
-from tests.vmq.cli.program import TIMEOUT, Program, here, run
+from tests.vmq.cli.program import TIMEOUT, Program, here
 from tests.vmq.cli.terminal.test_console import Terminal
 from vmq.cli.main import main
 from vmq.testing.process import BrokerProcess
 
 
 def test_a_table_tells_what_was_measured(broker: BrokerProcess) -> None:
-    done = run(
+    done = here(
         *("bench", "pair", "-L", url_of(broker), "--pid", str(broker.pid)),
         *("--count", "400", "--pubs", "2", "-q", "1"),
     )
@@ -26,7 +26,7 @@ def test_a_table_tells_what_was_measured(broker: BrokerProcess) -> None:
 
 
 def test_json_has_every_figure(broker: BrokerProcess) -> None:
-    done = run("bench", "fan-out", "-L", url_of(broker), "--count", "50", "--subs", "3", "--json")
+    done = here("bench", "fan-out", "-L", url_of(broker), "--count", "50", "--subs", "3", "--json")
     assert (done.code, done.err) == (0, "")
     found = json.loads(done.out)
     assert (found["scenario"], found["sent"], found["received"]) == ("fan-out", 50, 150)
@@ -35,7 +35,7 @@ def test_json_has_every_figure(broker: BrokerProcess) -> None:
 
 def test_a_loss_is_a_failure() -> None:
     with BadBroker(every(50, "lose")) as bad:
-        done = run("bench", "pair", "-L", bad.url, "--count", "500", "--pubs", "1")
+        done = here("bench", "pair", "-L", bad.url, "--count", "500", "--pubs", "1")
     assert done.code == 1
     assert "10 lost" in done.out.decode()
 
@@ -85,12 +85,12 @@ def test_a_wrong_command_line_is_refused(arguments: tuple[str, ...], reason: str
 
 
 def test_a_broker_that_is_not_there_is_an_error(deaf_port: int) -> None:
-    done = run("bench", "pair", "-L", f"mqtt://127.0.0.1:{deaf_port}")
+    done = here("bench", "pair", "-L", f"mqtt://127.0.0.1:{deaf_port}")
     done.tells(1, "cannot connect: connection refused")
 
 
 def test_brokers_are_compared() -> None:
-    done = run(
+    done = here(
         *("bench", "compare", "--brokers", "vmq,mosquitto", "--scenarios", "pair"),
         *("--count", "200", "--pubs", "2", "--warmup", "0"),
     )

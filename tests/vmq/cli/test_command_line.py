@@ -13,7 +13,7 @@ from rich.text import Text
 from typer.main import get_command
 
 import vmq
-from tests.vmq.cli.program import Program, run
+from tests.vmq.cli.program import Program, here
 from vmq.cli.main import COMMANDS as ALL_COMMANDS
 from vmq.cli.main import PANELS, app_of, main
 
@@ -43,7 +43,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 
 def test_what_cannot_be_written_is_an_error_and_a_reader_that_goes_is_none() -> None:
-    command = [sys.executable, "-m", "vmq", "--help"]
+    command = [sys.executable, "-m", "vmq", "--version"]
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, check=False)
     said = b"vmq: error: cannot write: No space left on device\n"
@@ -103,7 +103,7 @@ for each in sys.argv[1:]:
 
 
 def test_without_a_command_the_help_is_shown() -> None:
-    done = run()
+    done = here()
     assert done.code == 2
     assert b"vmq pub -t sensors/kitchen" in done.out
     assert done.err == ""

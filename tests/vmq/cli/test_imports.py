@@ -1,12 +1,11 @@
 """What a command loads: libraries that it has no use for cost each call of it their time and memory."""
 
+import json
 import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Final
-
-import pytest
 
 from vmq.testing.ports import lasting_port
 from vmq.testing.process import BrokerProcess
@@ -26,9 +25,18 @@ def packages_in(log: str) -> set[str]:
     return {name.partition(".")[0] for name in _IMPORTED.findall(log)}
 
 
-def loaded_by(*arguments: str) -> set[str]:
+#: Several commands, one after the other: what each loads, all have loaded.
+SCRIPT: Final = """
+import json, sys
+from vmq.cli.main import main
+for command in json.loads(sys.argv[1]):
+    main(command)
+"""
+
+
+def loaded_by(*commands: tuple[str, ...]) -> set[str]:
     done = subprocess.run(
-        [sys.executable, "-X", "importtime", "-m", "vmq", *arguments],
+        [sys.executable, "-X", "importtime", "-c", SCRIPT, json.dumps(commands)],
         capture_output=True,
         text=True,
         check=False,
@@ -41,27 +49,26 @@ def loaded_by(*arguments: str) -> set[str]:
 
 def test_the_version_takes_the_command_line_only() -> None:
     needless = NEVER | BROKER | HELP | CLIENT | {"asyncio", "msgspec", "ssl"}
-    assert not loaded_by("--version") & needless
+    assert not loaded_by(("--version",)) & needless
 
 
-@pytest.mark.parametrize("command", ["session", "queue", "retain", "listener", "plugin", "ban"])
-def test_commands_that_ask_a_broker_take_no_libraries_of_it(command: str, tmp_path: Path) -> None:
-    loaded = loaded_by(command, "list", "--data-dir", str(tmp_path))
+def test_commands_that_ask_a_broker_take_no_libraries_of_it(tmp_path: Path) -> None:
+    asked = ("session", "queue", "retain", "listener", "plugin", "ban")
+    loaded = loaded_by(*((each, "list", "--data-dir", str(tmp_path)) for each in asked))
     assert "http" in loaded
     assert not loaded & (NEVER | BROKER | HELP | CLIENT | {"asyncio"})
 
 
-@pytest.mark.parametrize("command", ["pub", "sub"])
-def test_mqtt_clients_take_the_client_only(command: str) -> None:
-    message = ("-m", "x") if command == "pub" else ()
-    loaded = loaded_by(command, "-p", str(lasting_port()), "-t", "x", *message)
+def test_mqtt_clients_take_the_client_only() -> None:
+    port = str(lasting_port())
+    loaded = loaded_by(("pub", "-p", port, "-t", "x", "-m", "x"), ("sub", "-p", port, "-t", "x"))
     assert "amqtt" in loaded
     assert not loaded & (NEVER | BROKER | HELP)
 
 
-@pytest.mark.parametrize("command", ["pub", "sub", "bench", "start"])
-def test_help_takes_no_more_than_it_prints(command: str) -> None:
-    assert not loaded_by(command, "--help") & (NEVER | BROKER | CLIENT)
+def test_help_takes_no_more_than_it_prints() -> None:
+    loaded = loaded_by(*((each, "--help") for each in ("pub", "sub", "bench", "start")))
+    assert not loaded & (NEVER | BROKER | CLIENT)
 
 
 def test_a_broker_without_cluster_and_streams_loads_no_library_of_theirs() -> None:

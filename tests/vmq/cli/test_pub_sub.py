@@ -72,33 +72,29 @@ def test_any_byte_survives_the_command_line(address: list[str], topic: str) -> N
         assert sub.finish().out == payload
 
 
-@pytest.mark.parametrize(
-    ("how", "shown"),
-    [
-        (["-v"], rb"\x1b[2J h\xc3\xa4\x1b]0;owned\x07\n\x9b31m\xff"),
-        (["-F", r"\e[1m%t\e[0m %p"], b"\x1b[1m"),
-        (["-F", "%j"], rb"\u001b[2J"),
-        (["-F", "%j"], rb"\u009b31m"),
-    ],
-)
 def test_what_comes_does_not_steer_a_terminal(
-    address: list[str], topic: str, how: list[str], shown: bytes
+    address: list[str], topic: str, started: ExitStack
 ) -> None:
     """Topic and payload are escaped there, what the format itself says is not; a pipe gets every byte."""
     payload = b"h\xc3\xa4\x1b]0;owned\x07\n\xc2\x9b31m\xff"
     where = f"{topic}/\x1b[2J"
-    with (
-        OnTerminal("sub", *address, "-t", f"{topic}/+", "-C", "1", *how) as sub,
-        subscribed(*address, "-t", f"{topic}/+", "-C", "1", "-v", "-N") as pipe,
-    ):
-        # Retained: it comes whenever the program on the terminal has subscribed.
-        pub_program(address, where, "-r", "-m", payload)
-        assert pipe.finish().out == where.encode() + b" " + payload
+    # Retained: it comes whenever the program on the terminal has subscribed.
+    pub_program(address, where, "-r", "-m", payload)
+    wanted = ["sub", *address, "-t", f"{topic}/+", "-C", "1"]
+    assert here(*wanted, "-v", "-N").out == where.encode() + b" " + payload
+    ways = [["-v"], ["-F", r"\e[1m%t\e[0m %p"], ["-F", "%j"]]
+    terminals = [started.enter_context(OnTerminal(*wanted, *how)) for how in ways]
+    shown: list[tuple[bytes, ...]] = [
+        (rb"\x1b[2J h" + "ä".encode() + rb"\x1b]0;owned\x07\n\x9b31m\xff",),
+        (b"\x1b[1m",),
+        (rb"\u001b[2J", rb"\u009b31m"),
+    ]
+    for sub, texts in zip(terminals, shown, strict=True):
         assert sub.end() == 0
-    shown = shown.replace(rb"\xc3\xa4", "ä".encode())
-    assert shown in sub.out
-    for raw in (b"\x1b[2J", b"\x1b]0;", b"\x07", b"\xc2\x9b", b"\xff"):
-        assert raw not in sub.out
+        for text in texts:
+            assert text in sub.out
+        for raw in (b"\x1b[2J", b"\x1b]0;", b"\x07", b"\xc2\x9b", b"\xff"):
+            assert raw not in sub.out
 
 
 @pytest.mark.parametrize("qos", ["0", "2"])
