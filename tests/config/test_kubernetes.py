@@ -5,7 +5,6 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-import kubernetes_validate
 import pytest
 import yaml
 
@@ -50,10 +49,14 @@ def test_it_has_what_a_cluster_needs_and_nothing_else() -> None:
 @pytest.mark.parametrize("version", ("1.28", "1.33"))
 def test_kubernetes_takes_it(part: dict[str, Any], version: str) -> None:
     """By the schemas of Kubernetes itself; a field that it does not know is a mistake."""
+    import kubernetes_validate  # slow
+
     kubernetes_validate.validate(part, version, strict=True)
 
 
 def test_a_mistake_would_be_seen() -> None:
+    import kubernetes_validate
+
     misspelt = {**SET, "spec": {**SET["spec"], "serviceNam": "vmq-nodes"}}
     with pytest.raises(kubernetes_validate.ValidationError, match="serviceNam"):
         kubernetes_validate.validate(misspelt, "1.33", strict=True)

@@ -9,12 +9,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from pyspark.errors import AnalysisException
+from vmq_spark import driver as module
 from vmq_spark import status
 from vmq_spark.driver import FAILED, HOPELESS, Driver, QueryError, build
 from vmq_spark.errors import PipelineError, UnreadyError
@@ -51,13 +53,14 @@ def driver(
     options: Mapping[str, str] | None = None,
     *,
     is_new: bool = True,
-) -> tuple[int, bytes]:
-    """Exit code and output of one life of a driver, whose runner waits for its end."""
+) -> int:
+    """Exit code of one life of a driver, whose runner waits for its end; in this process."""
     given = connection or {"server": "grpc://127.0.0.1:1"}
     settings = settings_of(folder, source, given) | {"options": options or {}, "is_new": is_new}
-    with started(folder, settings) as process:
-        output = present(process.stdout).read()
-        return process.wait(60), output
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "watch", lambda _driver: None)
+        patch.setattr(sys, "stdin", TextIOWrapper(BytesIO(json.dumps(settings).encode())))
+        return module.main()
 
 
 def started(folder: Path, settings: Mapping[str, object]) -> subprocess.Popen[bytes]:
@@ -85,14 +88,16 @@ def started(folder: Path, settings: Mapping[str, object]) -> subprocess.Popen[by
     ],
 )
 def test_wrong_options_are_hopeless(tmp_path: Path, options: dict[str, str], said: str) -> None:
-    assert driver(tmp_path, find("sensors"), options=options) == (HOPELESS, b"")
+    assert driver(tmp_path, find("sensors"), options=options) == HOPELESS
     assert said in status.read(tmp_path).progress.error
 
 
 def test_a_module_that_cannot_be_imported_is_hopeless(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text("import nowhere\n")
-    assert driver(tmp_path, path)[0] == HOPELESS
+    with started(tmp_path, settings_of(tmp_path, path, {})) as process:
+        assert present(process.stdout).read() == b""
+        assert process.wait(60) == HOPELESS
     assert "No module named 'nowhere'" in status.read(tmp_path).progress.error
 
 
@@ -145,7 +150,7 @@ def test_what_the_broker_refuses_is_said_before_spark_is_there(
     path = tmp_path / "mine.py"
     path.write_text(READING.format(arguments))
     given = {"server": server, "username": user, "password": "secret"}
-    assert driver(tmp_path, path, given, is_new=is_new) == (code, b"")
+    assert driver(tmp_path, path, given, is_new=is_new) == code
     assert said in status.read(tmp_path).progress.error
 
 
@@ -161,7 +166,7 @@ def test_a_broker_that_is_away_is_tried_again_and_a_wrong_address_is_not(
     tmp_path: Path, given: dict[str, str], code: int, said: str
 ) -> None:
     away = {"server": f"grpc://127.0.0.1:{lasting_port()}", "retryTimeout": "0"}
-    assert driver(tmp_path, find("sensors"), {**away, **given}) == (code, b"")
+    assert driver(tmp_path, find("sensors"), {**away, **given}) == code
     assert said in status.read(tmp_path).progress.error
 
 
@@ -169,7 +174,9 @@ def test_what_is_right_comes_to_spark(tmp_path: Path, server: str) -> None:
     path = tmp_path / "mine.py"
     path.write_text(READING.format("'s/+', startingOffsets='latest', failOnDataLoss=False"))
     given = {"server": server, "username": "bob", "password": "secret"}
-    assert driver(tmp_path, path, given)[0] == FAILED
+    with started(tmp_path, settings_of(tmp_path, path, given)) as process:
+        present(process.stdout).read()
+        assert process.wait(60) == FAILED
     assert "JAVA_GATEWAY_EXITED" in status.read(tmp_path).progress.error
 
 

@@ -3,7 +3,6 @@
 import msgspec
 import pyarrow as pa
 import pytest
-from cel import compile as compile_text
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -45,6 +44,8 @@ VALUES = st.recursive(
 
 def verdict(expression: str, payload: bytes, *, whole: bool) -> Verdict:
     """What is said of a row; `whole`: with the payload as a whole."""
+    from cel import compile as compile_text  # slow
+
     rows = pa.record_batch({"topic": ["x/y"], "payload": pa.array([payload], pa.binary())})
     question = Question(expression, 0, as_stream(rows).to_pybytes())
     with pytest.MonkeyPatch.context() as patch:

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from moto.server import ThreadedMotoServer
 from pyarrow import flight, fs
 from pyspark_vmq.client import Client
 from pyspark_vmq.options import Connection
@@ -34,6 +33,8 @@ AWS = {
 @pytest.fixture(scope="module")
 def bucket() -> Iterator[str]:
     """The address of a server of S3 that has the bucket `history`."""
+    from moto.server import ThreadedMotoServer  # slow
+
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
