@@ -277,26 +277,27 @@ def options_of(*, window: int, limit: int, lifo: bool, oldest: bool, step: int) 
     return options
 
 
-@pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("lifo", (False, True))
-@pytest.mark.parametrize("limit", (-1, 15))
-@pytest.mark.parametrize("oldest", (False, True))
-def test_a_queue_against_a_model(
-    path: Path, seed: int, lifo: bool, limit: int, oldest: bool
-) -> None:
-    options = options_of(
-        window=(1, 3, 20)[seed % 3], limit=limit, lifo=lifo, oldest=oldest, step=(4, 100)[seed % 2]
-    )
-    Play(path, seed, options).run(300)
+#: Where a queue has no limit nothing is dropped.
+LIMITS = [(-1, False), (15, False), (15, True)]
 
 
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("lifo", (False, True))
-@pytest.mark.parametrize("oldest", (False, True))
-def test_a_queue_of_heavy_messages_against_a_model(
-    path: Path, seed: int, lifo: bool, oldest: bool
+@pytest.mark.parametrize(("limit", "oldest"), LIMITS)
+def test_a_queue_against_a_model(
+    path: Path, seed: int, lifo: bool, limit: int, oldest: bool
 ) -> None:
-    options = options_of(
-        window=(2, 20)[seed % 2], limit=(-1, 15)[seed % 2], lifo=lifo, oldest=oldest, step=100
-    )
-    Play(path, seed, options, 0.5).run(100)
+    window = (1, 3, 20)[(seed + lifo + oldest) % 3]
+    step = (4, 100)[seed % 2]
+    options = options_of(window=window, limit=limit, lifo=lifo, oldest=oldest, step=step)
+    Play(path, seed, options).run(300)
+
+
+@pytest.mark.parametrize("lifo", (False, True))
+@pytest.mark.parametrize(("limit", "oldest"), LIMITS)
+def test_a_queue_of_heavy_messages_against_a_model(
+    path: Path, lifo: bool, limit: int, oldest: bool
+) -> None:
+    window = 2 if limit < 0 else 20
+    options = options_of(window=window, limit=limit, lifo=lifo, oldest=oldest, step=100)
+    Play(path, 1, options, 0.5).run(60)

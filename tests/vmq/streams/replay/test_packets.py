@@ -352,7 +352,7 @@ async def broker_with(folder: Path, many: int, width: int = 1) -> AsyncIterator[
 async def test_a_client_gets_all_of_it_whenever_the_process_is_killed(
     tmp_path: Path, qos: int
 ) -> None:
-    many = 60_000
+    many = 30_000
     async with broker_with(tmp_path, many, 100) as broker, peer_of(broker) as peer:
         packets = readers(broker).packets
         packets.live = AlwaysLive()
@@ -386,7 +386,7 @@ async def test_a_plugin_that_comes_meanwhile_sees_what_packets_were_made_of(
     def change(_user: str | None, _who: object, message: Message) -> Any:
         return DeliverModifiers(payload=b"<" + message.payload + b">")
 
-    many = 60_000
+    many = 30_000
     async with broker_with(tmp_path, many, 100) as broker, peer_of(broker) as peer:
         packets = readers(broker).packets
         packets.live = AlwaysLive()
