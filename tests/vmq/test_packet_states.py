@@ -312,4 +312,4 @@ class PacketMachine(RuleBasedStateMachine):
 
 
 TestPackets = PacketMachine.TestCase
-TestPackets.settings = settings(max_examples=150, stateful_step_count=50, deadline=None)
+TestPackets.settings = settings(max_examples=90, stateful_step_count=50, deadline=None)

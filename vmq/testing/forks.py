@@ -12,6 +12,7 @@ import gc
 import importlib
 import json
 import os
+import re
 import select
 import signal
 import socket
@@ -47,21 +48,31 @@ _WORKER: Final = "vmq.cli.start.worker"
 #: Variables that count when an interpreter starts, or a library is loaded: with others it has to be started anew.
 _EARLY: Final = ("PYTHON", "LD_", "MALLOC_", "GLIBC_")
 _LARGEST: Final = 1 << 20
+#: What says that a broker will have streams, workers or other nodes: in its command, its variables, and its file.
+_SAYS_MORE: Final = re.compile(
+    r"grpc(\+tls)?://|^--(workers|cluster-listen)|^VMQ_(CLUSTER|STREAMS)__|^\s*(\[(streams|cluster)|workers\b)",
+    re.MULTILINE,
+)
 
 
-def fork(
-    arguments: Sequence[str], env: Mapping[str, str], *, more: bool = False
-) -> "Forked | None":
-    """Starts `vmq ARGUMENTS` with this environment; None: it has to be started by an interpreter of its own.
-
-    `more`: it will have streams, or be in a cluster; or it is no broker.
-    """
+def fork(arguments: Sequence[str], env: Mapping[str, str]) -> "Forked | None":
+    """Starts `vmq ARGUMENTS` with this environment; None: it has to be started by an interpreter of its own."""
     if not hasattr(os, "fork") or not hasattr(socket, "send_fds"):
         return None
     early = _early(_own_env())
     if _early(env) != early:
         return None
-    return _server_now(more).fork(arguments, env)
+    return _server_now(_wants_more(arguments, env)).fork(arguments, env)
+
+
+def _wants_more(arguments: Sequence[str], env: Mapping[str, str]) -> bool:
+    if arguments[:1] != ["start"]:  # any other command may need what streams need
+        return True
+    text = ""
+    if "--config" in arguments[:-1]:
+        with suppress(OSError):  # the broker says so
+            text = Path(arguments[arguments.index("--config") + 1]).read_text("utf-8", "replace")
+    return any(map(_SAYS_MORE.search, (text, *arguments, *env)))
 
 
 def fork_fronts() -> None:

@@ -132,7 +132,7 @@ class BrokerProcess(Closing):
         env = {**os.environ, "PYTHONUNBUFFERED": "1", **self._env}
         process: subprocess.Popen[bytes] | Forked | None = None
         if self._command[: len(VMQ)] == [*VMQ]:
-            process = fork(self._command[len(VMQ) :], env, more=self._wants_more())
+            process = fork(self._command[len(VMQ) :], env)
         if process is None:
             process = subprocess.Popen(  # noqa: S603 - the test's own command
                 self._command,
@@ -148,13 +148,6 @@ class BrokerProcess(Closing):
         assert process.stderr is not None
         self._out = _Lines(process.stdout)
         self._err = _Lines(process.stderr)
-
-    def _wants_more(self) -> bool:
-        """Whether it has streams, workers or other nodes, as far as the command and its variables tell."""
-        given = ("grpc", "--workers", "--cluster-listen")
-        return any(each.startswith(given) for each in self._command) or any(
-            name.startswith(("VMQ_CLUSTER__", "VMQ_STREAMS__")) for name in self._env
-        )
 
     @classmethod
     def start(

@@ -105,7 +105,7 @@ class Program(Closing):
         words = [each for each in arguments if isinstance(each, str)]
         process: subprocess.Popen[bytes] | Forked | None = None
         if tuple(command) == VMQ and len(words) == len(arguments) > 0 and words[0] not in OWN:
-            process = fork(words, {**whole, "PYTHONUNBUFFERED": "1"}, more=True)
+            process = fork(words, {**whole, "PYTHONUNBUFFERED": "1"})
         self.process = process or subprocess.Popen(
             [*command, *arguments],
             stdin=subprocess.PIPE,

@@ -84,12 +84,15 @@ def test_a_variable_that_this_process_has_by_now_is_theirs_too(
     [
         ("grpc://127.0.0.1:0", (), 1),
         ("ws://127.0.0.1:0", ("--workers", "2", "--node-name", "n"), 4),
+        ("ws://127.0.0.1:0", ("--config", "streams.toml"), 0),
     ],
 )
 def test_what_a_broker_runs_is_forked_too_and_none_of_it_outlives_it(
-    url: str, given: tuple[str, ...], count: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str, given: tuple[str, ...], count: int
 ) -> None:
     """Beside what forks it, which a worker has as well."""
+    monkeypatch.chdir(tmp_path)
+    Path("streams.toml").write_text('[streams.s]\nfilters = ["s"]\n')
     args = ("--allow-anonymous", *given)
     with BrokerProcess.start(("tcp://127.0.0.1:0", url), args=args) as broker:
         family = psutil.Process(broker.pid).children(recursive=True)

@@ -143,7 +143,7 @@ class ReplicaMachine(RuleBasedStateMachine):
 
 
 TestReplicaLog = ReplicaMachine.TestCase
-TestReplicaLog.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestReplicaLog.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
 
 
 def filled(folder: Path, segments: int = 4, **given: object) -> tuple[ReplicaPartition, Leader]:
