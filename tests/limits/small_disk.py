@@ -67,7 +67,7 @@ class SmallDisk:
     ) -> Iterator[BrokerProcess]:
         """A broker whose data directory is the disk, with an HTTP listener."""
         args = ("--allow-anonymous",)
-        with BrokerProcess.start(listen, self.path, env, args, launcher=self.enter) as process:
+        with BrokerProcess.start(listen, self.seen, env, args) as process:
             yield process
 
 

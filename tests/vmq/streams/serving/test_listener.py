@@ -3,9 +3,7 @@
 import asyncio
 import base64
 import json
-import os
 import socket
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -175,8 +173,7 @@ file = "{tmp_path}/acl"
 """
     )
     ann, bob = basic("ann", b"secret-ann"), basic("bob", b"secret-bob")
-    env = {"PYTHONPATH": os.pathsep.join(sys.path)}
-    with BrokerProcess.start([], tmp_path / "data", env, ["--config", str(config)]) as broker:
+    with BrokerProcess.start([], tmp_path / "data", args=["--config", str(config)]) as broker:
         (url,) = (each for each in broker.urls if each.startswith("grpc://"))
         with Wire.connected(broker.tcp, "c", username="ann", password=b"secret-ann") as wire:
             wire.ask(publish_packet("a/x", b"x", qos=1, packet_id=1), PUBACK)
