@@ -301,7 +301,7 @@ class Jobs:
         service = self.open()
         now = service.core.clock()
         if len(body) > service.config.limits.max_job_size:
-            raise ValueError("TOOBIG the job is above limits.max_job_size")
+            raise ValueError(f"TOOBIG {len(body)} bytes are above limits.max_job_size")
         try:
             name = queue.encode()
             check_queue(name)

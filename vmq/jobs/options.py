@@ -16,6 +16,12 @@ OURS: Final = "ERR queues whose names begin with $ are the broker's own"
 _LONGEST_KEY: Final = 512
 
 
+def syntax_error(word: bytes) -> JobRefusedError:
+    """That a command has a word which does not belong there, or lacks what is to follow it."""
+    shown = word[:_LONGEST_NAME].decode("utf-8", "backslashreplace")
+    return JobRefusedError(f"ERR syntax error at {shown!r}")
+
+
 class AddOptions:
     """How a job is to be added; -1 stands for what its queue's rules say."""
 

@@ -1,6 +1,6 @@
 """The arguments of ADDJOB: `queue body ms-timeout [option ...]`."""
 
-from vmq.jobs.options import AddOptions, check_queue, whole
+from vmq.jobs.options import AddOptions, check_queue, syntax_error, whole
 from vmq.jobs.queues import JobRefusedError
 
 
@@ -34,7 +34,7 @@ def read_options(options: AddOptions, argv: list[bytes], at: int) -> int:
         if name == b"JOBS":
             break
         if at + 1 >= count or not options.set(name, argv[at + 1]):
-            raise JobRefusedError("ERR syntax error")
+            raise syntax_error(argv[at])
         at += 2
     options.check()
     return at

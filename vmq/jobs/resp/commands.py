@@ -26,7 +26,7 @@ from vmq.jobs.resp.replies import (
 )
 from vmq.jobs.resp.scanning import jscan, qscan
 from vmq.jobs.resp.shown import shown, stat
-from vmq.jobs.resp.user import INSPECT, TAKE, check_ids, patience, unsettled
+from vmq.jobs.resp.user import INSPECT, NOAUTH, TAKE, check_ids, patience, unsettled
 from vmq.jobs.stock import NO_HOSTS
 from vmq.version import __version__
 
@@ -62,8 +62,10 @@ def addjobs(connection: RespConnection, argv: list[bytes]) -> bytes:
     check_queue(argv[1])
     options.timeout = whole(argv[2], "ERR timeout is not an integer or out of range", 0)
     at = read_options(options, argv, 3)
-    if at + 1 >= len(argv) or options.key:
-        raise JobRefusedError("ERR syntax error")
+    if at + 1 >= len(argv):
+        raise JobRefusedError("ERR syntax error: ADDJOBS ends with JOBS body ...")
+    if options.key:
+        raise JobRefusedError("ERR ADDJOBS takes no KEY: it is one job's")
     door = connection.door
     if door.hooks.auth_on_publish is not None and not connection.may_add(argv, argv[1]):
         return b""
@@ -255,7 +257,7 @@ def select(_connection: RespConnection, argv: list[bytes]) -> bytes:
 def hello(connection: RespConnection, argv: list[bytes]) -> bytes:
     """HELLO: the nodes, as Disque tells them. HELLO 2|3 [AUTH user password] [SETNAME name]: as Redis does."""
     if len(argv) == 1:
-        return nodes(connection) if connection.is_known else _no_auth()
+        return nodes(connection) if connection.is_known else NOAUTH
     if argv[1] not in _PROTOCOLS:
         return error("NOPROTO unsupported protocol version")
     at = 2
@@ -276,7 +278,7 @@ def hello(connection: RespConnection, argv: list[bytes]) -> bytes:
         if verdict != "+":
             return error(verdict) if verdict else b""
     if not connection.is_known:
-        return _no_auth()
+        return NOAUTH
     connection.label = label[:64]
     connection.protocol = int(argv[1])
     items = [
@@ -289,10 +291,6 @@ def hello(connection: RespConnection, argv: list[bytes]) -> bytes:
         ("modules", array([])),
     ]
     return pairs(items, connection.protocol == 3)
-
-
-def _no_auth() -> bytes:
-    return error("NOAUTH Authentication required.")
 
 
 def client(connection: RespConnection, argv: list[bytes]) -> bytes:

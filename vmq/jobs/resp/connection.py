@@ -17,9 +17,9 @@ from vmq.jobs.queues import JobRefusedError
 from vmq.jobs.resp.adding import read_add
 from vmq.jobs.resp.door import HEADERS, REPLY_LIMIT, STRANGERS_LIMIT, RespDoor
 from vmq.jobs.resp.getting import GetOptions, read_get
-from vmq.jobs.resp.reader import RespError, RespReader
+from vmq.jobs.resp.reader import RespError, RespReader, TooLargeError
 from vmq.jobs.resp.replies import NO_ARRAY, NO_BULK, NOTHING, error, number
-from vmq.jobs.resp.user import WHILE_SHUT, RespUser, check_ids
+from vmq.jobs.resp.user import NOAUTH, WHILE_SHUT, RespUser, check_ids
 
 log = logging.getLogger("vmq.jobs")
 #: The work of one pass, in commands: a flood must not hold up the others.
@@ -187,17 +187,19 @@ class RespConnection(RespUser):
                     self.wake()
                 return
             argv = self.asked
-            if argv is not None:
-                self.asked = None
-            else:
-                argv = reader.next()
-                if argv is None:
-                    return
-            self.work += 1 + len(argv) // _ARGUMENTS
+            self.asked = None
+            self.work += 1
             try:
+                if argv is None:
+                    argv = reader.next()
+                    if argv is None:
+                        return
+                self.work += len(argv) // _ARGUMENTS
                 self.run(argv, now)
             except JobRefusedError as refusal:
                 self.reply(error(str(refusal)))
+            except TooLargeError as flaw:
+                self.reply(error(str(flaw)) if self.is_known else NOAUTH)
             if self.has_answer:
                 self.take_answer()  # the command had no use for it; the next one is to have none
         self.wake()
@@ -322,7 +324,7 @@ class RespConnection(RespUser):
         if not code:
             code = _CODES.get(name.upper(), _OTHER)
         if not self.is_known and code != _AUTH and code != _HELLO and code != _QUIT:
-            self.reply(error("NOAUTH Authentication required."))
+            self.reply(NOAUTH)
         elif self.core.shut_to_clients and name.upper() not in WHILE_SHUT:
             self.reply(error("CLUSTERDOWN " + self.core.shut_to_clients))
         elif code == _ADD:
@@ -361,7 +363,7 @@ class RespConnection(RespUser):
             raise JobRefusedError("OOM memory is above limits.max_memory")
         self.commit.check_disk(queue.rules.persistence)
         if len(body) > self.door.max_job_size:
-            raise JobRefusedError("TOOBIG the job is above limits.max_job_size")
+            raise JobRefusedError(f"TOOBIG {len(body)} bytes are above limits.max_job_size")
         job = self.machine.add(
             queue,
             body,

@@ -3,7 +3,7 @@
 from typing import Final
 
 from vmq.jobs.machine import JobMachine
-from vmq.jobs.options import check_name, whole
+from vmq.jobs.options import check_name, syntax_error, whole
 from vmq.jobs.queue import JobQueue
 from vmq.jobs.queues import JobRefusedError
 
@@ -52,10 +52,10 @@ def read_get(
             at += 1
             options.count = min(whole(argv[at], "ERR COUNT must be a number > 0", 1), MOST_JOBS)
         else:
-            raise JobRefusedError("ERR syntax error")
+            raise syntax_error(argv[at])
         at += 1
     if at + 1 >= count:
-        raise JobRefusedError("ERR syntax error")
+        raise JobRefusedError("ERR syntax error: GETJOB ends with FROM queue ...")
     names = argv[at + 1 :]
     if len(names) > 1:
         names = list(dict.fromkeys(names))

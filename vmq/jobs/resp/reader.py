@@ -1,7 +1,8 @@
 r"""Bytes to commands. Every length is checked before anything of it is kept.
 
 A command is an array of bulk strings (`*2\r\n$4\r\nQLEN\r\n$1\r\nq\r\n`), or a line of words as people
-type it (`QLEN q`). Memory is bounded by the limit of one command: a header that announces more ends the connection.
+type it (`QLEN q`). Memory is bounded by the limit of one command: what comes of a larger one is passed over, so that a
+client that writes all of it before it reads gets its reply.
 """
 
 from typing import Final
@@ -17,15 +18,14 @@ _ESCAPES: Final = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "a": "\a"}
 
 
 class RespError(Exception):
-    """The peer does not speak RESP, or a command is above a limit: its connection ends. The text is its reply.
+    """The peer does not speak RESP: its connection ends. The text is its reply."""
 
-    Args:
-        reason: for people.
-        word: what the reply begins with, for programs.
-    """
+    def __init__(self, reason: str) -> None:
+        super().__init__("ERR Protocol error: " + reason)
 
-    def __init__(self, reason: str, word: str = "ERR Protocol error:") -> None:
-        super().__init__(f"{word} {reason}")
+
+class TooLargeError(Exception):
+    """A command is above a limit: it is passed over, and those behind it are done. The text is its reply."""
 
 
 class RespReader:
@@ -51,6 +51,9 @@ class RespReader:
         self.found: list[bytes] | None = None
         self.missing: i64 = 0
         self.taken: i64 = 0
+        #: Of a command that is passed over: bytes that are to come of its present argument; `missing` are behind it.
+        self.is_passing = False
+        self.passed_by: i64 = 0
 
     def feed(self, chunk: bytes) -> None:
         """Takes the next bytes; those of before that were not taken come first."""
@@ -81,10 +84,13 @@ class RespReader:
         """The next whole command, never empty; None if the chunk holds no further one.
 
         Raises:
-            RespError: what comes is no command, or above a limit.
+            RespError: what comes is no command.
+            TooLargeError: one is above a limit; ask again for the one behind it.
         """
         while self.position < self.size:
-            if self.found is not None or self.data[self.position] == 42:  # *
+            if self.is_passing:
+                found = self.pass_over()
+            elif self.found is not None or self.data[self.position] == 42:  # *
                 found = self.array()
             else:
                 found = self.line()
@@ -105,27 +111,26 @@ class RespReader:
             missing = self.number(at + 1)
             if missing == -1:
                 return self.keep(at, 0)
-            if missing > MOST_ARGUMENTS:
-                raise RespError("invalid multibulk length")
-            found = []
             taken = self.cursor - at
             at = self.cursor
+            if missing > MOST_ARGUMENTS:
+                self.begin_passing(missing, 0)
+                raise TooLargeError(f"ERR a command has at most {MOST_ARGUMENTS} arguments here")
+            found = []
         data = self.data
         size: i64 = self.size
         while missing > 0:
             if at >= size:
                 return self.cut(found, missing, taken, at, 0)
-            if data[at] != 36:  # $
-                raise RespError("expected '$', got '" + chr(data[at]) + "'")
-            length: i64 = self.number(at + 1)
+            length: i64 = self.length(at)
             if length == -1:
                 return self.cut(found, missing, taken, at, 0)
-            if length < 0:
-                raise RespError("invalid bulk length")
             end: i64 = self.cursor + length
             if taken + end + 2 - at > self.limit:
-                most = f"a command has at most {self.limit} bytes here (limits.max_job_size)"
-                raise RespError(most, "TOOBIG")
+                self.begin_passing(missing - 1, length + 2)
+                raise TooLargeError(
+                    f"TOOBIG a command has at most {self.limit} bytes here (limits.max_job_size)"
+                )
             if end + 2 > size:
                 return self.cut(found, missing, taken, at, end + 2)
             if data[end] != 13 or data[end + 1] != 10:
@@ -147,6 +152,43 @@ class RespReader:
         self.missing = missing
         self.taken = taken
         return self.keep(start, end)
+
+    def begin_passing(self, missing: i64, rest: i64) -> None:
+        """Passes over the rest of an argument, which begins at `cursor`, and so many behind it."""
+        self.is_passing = True
+        self.found = None
+        self.taken = 0
+        self.missing = missing
+        self.passed_by = rest
+        self.position = self.cursor
+
+    def pass_over(self) -> list[bytes] | None:
+        """Passes over what came of a command that is too large, up to its end at most: empty."""
+        while True:
+            step: i64 = min(self.passed_by, self.size - self.position)
+            self.position += step
+            self.passed_by -= step
+            if not self.passed_by and not self.missing:
+                self.is_passing = False
+                return []
+            if self.position >= self.size:
+                return []
+            length: i64 = self.length(self.position)
+            if length == -1:
+                return self.keep(self.position, 0)
+            self.missing -= 1
+            self.passed_by = length + 2
+            self.position = self.cursor
+
+    def length(self, at: i64) -> i64:
+        """The length of an argument, with `cursor` behind its header; -1: the header is not whole."""
+        kind = self.data[at]
+        if kind != 36:  # $
+            raise RespError("expected '$', got '" + chr(kind) + "'")
+        found: i64 = self.number(at + 1)
+        if found < -1:
+            raise RespError("invalid bulk length")
+        return found
 
     def number(self, start: i64) -> i64:
         """The number of a header, with `cursor` behind its line; -1: the line is not whole; -2: it is negative."""

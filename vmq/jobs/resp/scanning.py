@@ -7,7 +7,7 @@ With BUSYLOOP that is long enough that each is the last command of its pass.
 
 from typing import Final
 
-from vmq.jobs.options import whole
+from vmq.jobs.options import syntax_error, whole
 from vmq.jobs.queue import STATE_NAMES, JobQueue
 from vmq.jobs.queues import JobRefusedError
 from vmq.jobs.resp.connection import RespConnection
@@ -47,7 +47,7 @@ class _Scan:
             self.step = self.count = _BUSY
             return at + 1
         if at + 1 >= len(argv):
-            raise JobRefusedError("ERR syntax error")
+            raise syntax_error(argv[at])
         value = argv[at + 1]
         if name == b"COUNT":
             count = min(whole(value, "ERR COUNT must be a number > 0", 1, _MOST), _STEP)
@@ -66,7 +66,7 @@ class _Scan:
         elif name == b"REPLY" and value.lower() in {b"all", b"id"}:
             self.shows_all = value.lower() == b"all"
         else:
-            raise JobRefusedError("ERR syntax error")
+            raise syntax_error(argv[at])
         return at + 2
 
     def has(self, queue: JobQueue) -> bool:

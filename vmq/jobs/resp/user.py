@@ -31,6 +31,8 @@ PATIENCE: Final = 30.0
 ADD: Final = "add"
 TAKE: Final = "take"
 INSPECT: Final = "inspect"
+#: What is told who has not said who it is.
+NOAUTH: Final = error("NOAUTH Authentication required.")
 AUTHENTICATE: Final = "authenticate"
 #: What is answered, too, while the node has no place in its cluster: clients find out why, operators mend it.
 WHILE_SHUT: Final = frozenset(

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from redis.exceptions import ResponseError
 
 from tests.support.until import until
 from tests.vmq.jobs.serving import Guard, client_of, config_of, port_of, raw
@@ -16,7 +17,6 @@ from vmq.resources.memory import MemoryWatch
     "data",
     [
         b"*1000000000\r\n",
-        b"*2\r\n$4\r\nQLEN\r\n$536870912\r\n",
         b"*1\r\n:1\r\n",
         b"x" * 100_000,
         b'"QLEN\r\n',
@@ -27,14 +27,33 @@ async def test_what_is_no_command_ends_that_connection_with_an_error(
     broker: Broker, redis: Any, data: bytes
 ) -> None:
     reply = await raw(broker, data)
-    assert reply.startswith((b"-ERR Protocol error", b"-ERR unknown command", b"-TOOBIG "))
+    assert reply.startswith(
+        (b"-ERR Protocol error", b"-ERR unknown command", b"-ERR a command has")
+    )
     assert await redis.execute_command("PING") is True
 
 
 async def test_strangers_may_not_send_much(tmp_path: Path) -> None:
     async with Broker(config_of(tmp_path), plugins={"guard": Guard()}) as broker:
         reply = await raw(broker, b"*2\r\n$4\r\nAUTH\r\n$100000\r\n")
-        assert reply.startswith(b"-TOOBIG ")
+        assert reply.startswith(b"-NOAUTH ")
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["ADDJOB", "q", "x" * 20_000_000, 0], r"^TOOBIG .*limits\.max_job_size"),
+        (["ACKJOB", *["D-" + "x" * 38] * 100_000], "at most 1024 arguments"),
+    ],
+)
+async def test_who_writes_a_command_that_is_too_large_hears_why_and_goes_on(
+    broker: Broker, redis: Any, words: list[Any], reason: str
+) -> None:
+    with pytest.raises(ResponseError, match=reason):
+        await redis.execute_command(*words)
+    [connection] = broker.jobs.open().listeners[0].clients
+    assert await redis.execute_command("PING") is True
+    assert [connection] == list(broker.jobs.open().listeners[0].clients)
 
 
 @pytest.mark.parametrize("guard", [None, Guard()])
