@@ -322,10 +322,10 @@ class CopyAdder:
     def _new(
         self, terms: "CopyTerms", job_id: bytes, created: int, key: bytes, body: bytes, now: float
     ) -> Job | None:
-        """A job that was not here; None: there is no room, or the queue is paused."""
+        """A job that was not here; None: there is no room. Whether its queue is paused is for who adds it."""
         machine, here = self.machine, self.here
         queue = here.queue(terms.queue, now)
-        if queue is None or queue.paused_in or machine.memory >= machine.max_memory:
+        if queue is None or machine.memory >= machine.max_memory:
             return None
         job = Job(job_id, queue, body)
         job.created = min(created, machine.wall + int((now + _AHEAD) * 1e9))

@@ -86,19 +86,14 @@ class JobServing:
         copies.is_away = copies.is_asking = False
         if now >= job.expires:
             machine.expire(job, now)
-        elif job.queue.paused_in:
-            self.here.set_away(job, 1.0, now)
         elif job.is_delayed:
-            due = job.expires - int(job.ttl)
-            if due > now:
-                machine.timers.set(job, due, now)
-            else:
-                job.is_delayed = False
+            machine.timers.set(job, max(now, job.expires - int(job.ttl)), now)
+        else:  # also if its queue is paused: it comes from nowhere else
+            job.repeats += 1
+            if not machine.is_worn(job, now):
                 machine.put(job, now, True)
                 if job.serial:
                     machine.log.note(record.RETURNED, job)
-        else:
-            machine.come_again(job, now)
 
     def on_will_queue(self, sender: int, asked: WillQueue, now: float) -> None:
         """Another node is about to queue it."""

@@ -21,9 +21,10 @@ def passes(world: JobWorld, seconds: float) -> None:
         world.step(adds=False)
 
 
-def add(world: JobWorld, node: SimNode, copies: int) -> bytes:
+def add(world: JobWorld, node: SimNode, copies: int, delay: int = 0) -> bytes:
     queue = node.machine.queue(QUEUE, node.clock_now)
-    job_id: bytes = node.machine.add(queue, b"x", node.clock_now, replicate=copies).id
+    job = node.machine.add(queue, b"x", node.clock_now, delay=delay, replicate=copies)
+    job_id: bytes = job.id
     world._send(node.name)
     return job_id
 
@@ -179,3 +180,20 @@ def test_a_job_of_which_a_copy_is_under_way_is_not_paged_out(tmp_path: Path) -> 
     assert not first.machine.pager.is_plain(job)
     job.copies.confirm(missing[0])
     assert first.machine.pager.is_plain(job)
+
+
+def test_a_queue_that_is_paused_has_its_jobs_after_all_nodes_were_restarted(tmp_path: Path) -> None:
+    world = world_of(tmp_path, "ab")
+    first, second = world.nodes.values()
+    added = [add(world, first, 2), add(world, first, 2, delay=5)]
+    passes(world, 1)
+    for node in (first, second):
+        world.crash(node.name)
+    for node in (first, second):
+        world.start(node.name)
+        node.machine.pause(node.machine.queue(QUEUE, node.clock_now), True, True)
+    passes(world, 30)
+    assert sum(int(node.machine.queues[QUEUE].depth) for node in (first, second)) == 1
+    for job_id in added:
+        jobs = [present(node.machine.find(job_id)) for node in (first, second)]
+        assert [present(job.copies).is_away for job in jobs].count(True) == 1
