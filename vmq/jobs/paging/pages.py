@@ -1,5 +1,6 @@
 """Pages of jobs: how they are made, found, and taken apart. What is paged out, and when: `vmq.jobs.paging.pager`."""
 
+from bisect import bisect_left, insort
 from collections.abc import Collection
 from itertools import islice
 from typing import Final
@@ -72,6 +73,9 @@ class PagedJobs(LanePager):
         self.machine = machine
         self.wall = wall
         self.pages: dict[JobPage, None] = {}
+        #: When the first job of each was added, with its number, rising; and the longest time that one spanned.
+        self.starts: list[tuple[int, int]] = []
+        self.longest: int = 0
         #: Jobs that are paged out, those of them that are queued, and those of one page.
         self.count: i64 = 0
         self.queued: i64 = 0
@@ -153,6 +157,8 @@ class PagedJobs(LanePager):
             self.unmarked_keyed[page] = None
         if page.kind != GONE:
             self.pages[page] = None
+            insort(self.starts, (page.first, page.number))
+            self.longest = max(self.longest, page.last - page.first)
             self.count += page.size
         self.machine.memory += cost(page)
         self.machine.timers.set(page, due, self.now)
@@ -208,6 +214,7 @@ class PagedJobs(LanePager):
             self.queued -= page.count
         if page.kind != GONE:
             del self.pages[page]
+            del self.starts[bisect_left(self.starts, (page.first, page.number))]
             self.count -= page.count
         del self.numbered[page.number]
         self.unmarked.pop(page, None)

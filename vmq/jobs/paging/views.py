@@ -1,6 +1,7 @@
 """What is asked of pages without taking a job out: which there are of a queue or a segment, and what is in them."""
 
 from array import array
+from bisect import bisect_left
 from collections.abc import Collection
 from heapq import nsmallest
 from zlib import crc32
@@ -29,12 +30,14 @@ class PageViews(PagedJobs):
         """The first jobs that are paged out and were added later than this; they stay so."""
         found: list[tuple[int, int, int]] = []
         numbered = self.numbered
-        later = [(page.first, page.number) for page in self.pages if page.last > created]
-        later.sort()
-        for first, number in later:
+        # None that began sooner than the longest one lasts has such a job.
+        for at in range(bisect_left(self.starts, (created - self.longest, 0)), len(self.starts)):
+            first, number = self.starts[at]
             if len(found) >= limit and first > found[limit - 1][0]:
                 break
             page = numbered[number]
+            if page.last <= created:
+                continue
             taken = page.taken
             for place, when in enumerate(whole(page.columns[CREATED], page.size)):
                 if when > created and (taken is None or place not in taken):

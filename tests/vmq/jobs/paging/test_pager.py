@@ -136,6 +136,9 @@ def test_a_scan_has_no_more_of_pages_than_it_asks_for(tmp_path: Path) -> None:
         created = int(jobs[-1].created)
     assert seen == [each for each in ids if each not in node.machine.jobs]
     assert pager.count == len(seen)
+    # It asks an order that is kept, and does not put all pages in order each time.
+    assert pager.starts == sorted((page.first, page.number) for page in pager.pages)
+    assert len(pager.starts) > 2
 
 
 def test_the_time_of_a_job_that_is_paged_out_ends(node: Node) -> None:
