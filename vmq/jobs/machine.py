@@ -404,6 +404,7 @@ class JobMachine(JobStock):
         job.queue.jobs -= 1
         job.queue = queue
         queue.jobs += 1
+        queue.came += 1
         queue.used = now
         job.is_delayed = False
         job.expires = expires

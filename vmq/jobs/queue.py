@@ -430,7 +430,7 @@ class JobQueue:
         self.paused_in = self.paused_out = False
         self.waiters: dict[JobWaiter, None] | None = None
         self.is_ready = False
-        #: Jobs that came, and that were given to workers.
+        #: Jobs that came, each once, at the node where it was added; times that one was given to a worker.
         self.came: i64 = 0
         self.went: i64 = 0
         self.created = self.used = now

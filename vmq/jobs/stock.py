@@ -4,6 +4,7 @@ Pure, as all of the machine (`vmq.jobs.machine`).
 """
 
 from collections.abc import Callable
+from time import gmtime, strftime
 from typing import Final
 
 from mypy_extensions import i64
@@ -198,10 +199,12 @@ class JobStock(JobQueues):
             job.state = WAITING
             self.timers.set(job, job.expires, now)
             self.unsettled.append(job)
-        elif job.is_delayed:
-            self.timers.set(job, now + int(job.delay), now)
         else:
-            self.put(job, now, False)
+            queue.came += 1
+            if job.is_delayed:
+                self.timers.set(job, now + int(job.delay), now)
+            else:
+                self.put(job, now, False)
         if not is_claimed:
             self.keep(job)
         if is_shared:
@@ -238,6 +241,7 @@ class JobStock(JobQueues):
         """A job is on its hosts: it waits for its time, or is queued."""
         if job.state != WAITING:
             return
+        job.queue.came += 1
         self.keep(job)
         due = job.expires - int(job.ttl)
         if job.is_delayed and due > now:
@@ -352,6 +356,7 @@ class JobStock(JobQueues):
             self.refuse(job.queue, 0)
         self.enter(job)
         job.queue.jobs += 1
+        job.queue.came += 1
         self.counts.added += 1
         self.memory += JOB_BYTES + job.size
         if job.key:
@@ -403,7 +408,6 @@ class JobStock(JobQueues):
         queue = job.queue
         is_new = job.state == WAITING
         queue.put(job, back)
-        queue.came += 1
         self.timers.set(job, job.expires, now)
         copies = job.copies
         if copies is not None:
@@ -483,8 +487,8 @@ class JobStock(JobQueues):
         return True
 
     def stamp(self, now: float) -> str:
-        """The time of an event: seconds since 1970."""
-        return str((self.wall + int(now * 1e9)) // 1_000_000_000)
+        """The time of an event, for people."""
+        return strftime("%Y-%m-%dT%H:%M:%SZ", gmtime(self.wall / 1e9 + now))
 
 
 def added(job: Job) -> tuple[int, bytes]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from msgspec import Meta, Struct
 
 from vmq.admin.errors import AdminError, NotFoundError, RefusedError
+from vmq.admin.jobs.schedules import iso_nanoseconds
 from vmq.admin.listing import Listing, Selection
 from vmq.admin.payloads import Encoding, show_payload
 from vmq.admin.trees import Mountpoint, registry_of
@@ -29,18 +30,13 @@ class JobQueueRow(Struct, frozen=True, kw_only=True):
     queue: str
     mountpoint: Mountpoint
     depth: Annotated[int, Meta(description="Jobs that are queued")]
-    jobs: Annotated[
-        int,
-        Meta(
-            description="All of its jobs that are not done: queued, delayed, with a worker; on each node that has one"
-        ),
-    ]
+    jobs: Annotated[int, Meta(description="All that are not done, on each node that has one")]
     dead: Annotated[int, Meta(description="Its dead letters that are queued")]
     workers: Annotated[int, Meta(description="Workers that wait for a job")]
     paused: Annotated[str, Meta(description="none, in, out or all")]
     oldest: Annotated[float, Meta(description="Seconds since the oldest queued job was added")]
-    came: Annotated[int, Meta(description="Jobs that were queued since the broker's start")]
-    went: Annotated[int, Meta(description="Jobs that were given to workers since then")]
+    came: Annotated[int, Meta(description="Jobs that were added since the broker's start")]
+    went: Annotated[int, Meta(description="Times that one was given to a worker since then")]
 
 
 class JobQueueDetails(Struct, frozen=True, kw_only=True):
@@ -69,6 +65,9 @@ class JobQueueDetails(Struct, frozen=True, kw_only=True):
     persistence: str
     replicate: int
     when_split: str
+    missing: Annotated[
+        list[str], Meta(description="Nodes whose figures are not among these: they did not answer")
+    ] = []
 
 
 class JobRow(Struct, frozen=True, kw_only=True):
@@ -80,7 +79,7 @@ class JobRow(Struct, frozen=True, kw_only=True):
     state: Annotated[str, Meta(description="queued; delayed; active = a worker has it; dead")]
     priority: int
     age: Annotated[float, Meta(description="Seconds since it was added")]
-    created: Annotated[int, Meta(description="When that was: nanoseconds since 1970")]
+    created: Annotated[str, Meta(description="When that was, as in 2030-01-31T06:00:00.123456789Z")]
     next: Annotated[
         float | None,
         Meta(description="Seconds until it is due, or given again; null = it is queued"),
@@ -92,7 +91,7 @@ class JobRow(Struct, frozen=True, kw_only=True):
     repeats: int
     key: str
     reason: Annotated[str, Meta(description="Why it is a dead letter")]
-    history: Annotated[list[str], Meta(description="Its failures: seconds since 1970, and what")]
+    history: Annotated[list[str], Meta(description="Its failures: when, and what")]
     size: Annotated[int, Meta(description="Bytes of the body")]
     topic: Annotated[str, Meta(description="Where a delayed message goes; empty = it is none")] = ""
     body: Annotated[str, Meta(description="What is to be done; of a delayed message its payload")]
@@ -225,7 +224,7 @@ def _figures(service: "JobService", name: bytes) -> dict[str, Any]:
         "jobs": int(queue.jobs - queue.done),
         "workers": workers_at(queue),
         "paused": _paused(queue),
-        "oldest": _age(machine, queue.first(), service.core.clock()),
+        "oldest": round(_age(machine, queue.first(), service.core.clock()), 3),
         "came": int(queue.came),
         "went": int(queue.went),
     }
@@ -322,7 +321,7 @@ def row_of(service: "JobService", job: "Job", payload_bytes: int) -> JobRow:
         state="dead" if job.queue.is_dead and is_queued else state,
         priority=int(job.priority),
         age=round(_age(machine, job, now), 3),
-        created=int(job.created),
+        created=iso_nanoseconds(int(job.created)),
         next=None if is_queued else round(max(0.0, job.due - now), 3),
         ttl=round(max(0.0, job.expires - now), 3),
         retry=machine.retry_of(job),
@@ -366,7 +365,7 @@ async def add(
     service = opened(broker)
     now = service.core.clock()
     if len(body) > service.config.limits.max_job_size:
-        raise AdminError("the body is above limits.max_job_size")
+        raise AdminError(f"{len(body)} bytes are above limits.max_job_size")
     try:
         check_queue(name.rpartition(b"\0")[2])
         options.check()

@@ -47,3 +47,9 @@ def list_schedules(broker: "BrokerView") -> list[ScheduleRow]:
 def iso_time(moment: float) -> str:
     """Seconds since 1970, for people."""
     return datetime.fromtimestamp(int(moment), UTC).isoformat().replace("+00:00", "Z")
+
+
+def iso_nanoseconds(moment: int) -> str:
+    """Nanoseconds since 1970, for people; of two moments the later one is the greater text."""
+    seconds, rest = divmod(moment, 10**9)
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest:09d}Z"

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 from msgspec import Meta, Struct
 
 from vmq.admin.jobs.queues import JobRow, find_job, opened, row_of, split_name
-from vmq.admin.jobs.schedules import iso_time
 from vmq.admin.steps import NOTE, OK, STOP, Step, remedy_of
 
 if TYPE_CHECKING:
@@ -56,8 +55,7 @@ def _steps(service: "JobService", job: "Job", row: JobRow) -> Iterator[Step]:
         yield Step("key", NOTE, f"no second job with the key {row.key!r} is added in its window")
     for each in row.history:
         when, _, what = each.partition(" ")
-        is_time = when.isdecimal() and len(when) < 12  # a job that was loaded says what it likes
-        yield Step("failure", NOTE, f"{what}, {iso_time(int(when)) if is_time else when}")
+        yield Step("failure", NOTE, f"{what}, {when}")
     queue = job.queue
     if row.state == "dead":
         remedy = f"vmq jobs retry {row.id}"

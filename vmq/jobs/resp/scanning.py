@@ -9,7 +9,6 @@ from typing import Final
 
 from vmq.jobs.options import syntax_error, whole
 from vmq.jobs.queue import STATE_NAMES, JobQueue
-from vmq.jobs.queues import JobRefusedError
 from vmq.jobs.resp.connection import RespConnection
 from vmq.jobs.resp.replies import array, bulk, strings
 from vmq.jobs.resp.shown import shown
