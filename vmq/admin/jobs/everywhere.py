@@ -1,9 +1,10 @@
 """The jobs of all nodes of a cluster as one: each is asked for what it has, and what they say is put together.
 
-What only nodes have that cannot be reached is not shown. Who asks for a change hears which of them did not answer.
+What only nodes have that cannot be reached is not shown. Who asks hears which of those that can be did not answer.
 """
 
 import asyncio
+import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -21,6 +22,8 @@ from vmq.admin.steps import NOTE, Step
 
 if TYPE_CHECKING:
     from vmq.ports import BrokerView
+
+log = logging.getLogger("vmq.jobs")
 
 Answered = TypeVar("Answered", bound=Struct)
 Figures = TypeVar("Figures", JobQueueRow, JobQueueDetails)
@@ -55,20 +58,14 @@ def others(broker: "BrokerView", local: bool) -> list[str]:
     return sorted(clustering.job_links.up())
 
 
-async def _ask(
+async def _answers(
     broker: "BrokerView",
     nodes: Iterable[str],
     operation: str,
     told: dict[str, Any],
     kind: type[Answered],
-    *,
-    is_change: bool = False,
-) -> dict[str, Answered]:
-    """What nodes answer of which each has something.
-
-    Raises:
-        AdminError: one refuses, or (a change) does not answer.
-    """
+) -> tuple[dict[str, Answered], dict[str, AdminError]]:
+    """What nodes answer of which each has something, and why others did not."""
     clustering = broker.clustering
     assert clustering is not None
     parameters = msgspec.json.encode(told | {"local": True})
@@ -76,18 +73,52 @@ async def _ask(
     names = list(nodes)
     answers = await asyncio.gather(*(questions.ask(name, operation, parameters) for name in names))
     found: dict[str, Answered] = {}
+    failed: dict[str, AdminError] = {}
     for name, answer in zip(names, answers, strict=True):
         if answer is None:
-            if is_change:
-                raise UnavailableError(
-                    f"node {name} does not answer; the others did as they were told"
-                )
+            failed[name] = UnavailableError(f"node {name} does not answer")
         elif answer.status == 200:
-            found[name] = msgspec.json.decode(answer.body, type=kind)
+            try:
+                found[name] = msgspec.json.decode(answer.body, type=kind)
+            except msgspec.ValidationError as error:
+                failed[name] = UnavailableError(f"node {name} answers as another version: {error}")
         elif answer.status != NotFoundError.status:
-            error = AdminError(f"node {name}: {answer.body.decode('utf-8', 'replace')}")
-            error.status = answer.status
-            raise error
+            failed[name] = AdminError(f"node {name}: {answer.body.decode('utf-8', 'replace')}")
+            failed[name].status = answer.status
+    return found, failed
+
+
+async def _ask(
+    broker: "BrokerView",
+    nodes: Iterable[str],
+    operation: str,
+    told: dict[str, Any],
+    kind: type[Answered],
+    missing: list[str],
+) -> dict[str, Answered]:
+    """What nodes answer of which each has something; the names of those that fail join the `missing`."""
+    found, failed = await _answers(broker, nodes, operation, told, kind)
+    for error in failed.values():
+        log.warning("%s: %s", operation, error)
+    missing += failed
+    return found
+
+
+async def _change(
+    broker: "BrokerView",
+    nodes: Iterable[str],
+    operation: str,
+    told: dict[str, Any],
+    kind: type[Answered],
+) -> dict[str, Answered]:
+    """What nodes answer that are told to change something.
+
+    Raises:
+        AdminError: one refuses, or does not answer.
+    """
+    found, failed = await _answers(broker, nodes, operation, told, kind)
+    for error in failed.values():
+        raise error
     return found
 
 
@@ -109,12 +140,13 @@ async def list_queues(
         return queues.list_queues(broker, selection)
     own = await queues.list_queues(broker, Selection(limit=0)).rows()
     most = {"sort": "-depth", "limit": MOST_ROWS}
-    answers = await _ask(broker, nodes, "list_job_queues", most, JobQueueRows)
+    missing: list[str] = []
+    answers = await _ask(broker, nodes, "list_job_queues", most, JobQueueRows, missing)
     found: dict[tuple[str, str], JobQueueRow] = {}
     for row in [*own, *(row for each in answers.values() for row in each.rows)]:
         name = row.mountpoint, row.queue
         found[name] = _added(found[name], row) if name in found else row
-    return Listing(JobQueueRow, found.values(), selection)
+    return Listing(JobQueueRow, found.values(), selection, missing=missing)
 
 
 def _added(one: Figures, other: Figures) -> Figures:
@@ -137,16 +169,25 @@ async def show_queue(broker: "BrokerView", wanted: Any) -> JobQueueDetails:
     except NotFoundError as error:
         absent = error
     nodes = others(broker, wanted.local)
+    missing: list[str] = []
     if nodes:
-        answers = await _ask(broker, nodes, "show_job_queue", _told(wanted), JobQueueDetails)
+        told = _told(wanted)
+        answers = await _ask(broker, nodes, "show_job_queue", told, JobQueueDetails, missing)
         found.extend(answers.values())
     if not found:
-        assert absent is not None
-        raise absent
+        raise _absent(absent, missing)
     total = found[0]
     for each in found[1:]:
         total = _added(total, each)
-    return total
+    return msgspec.structs.replace(total, missing=missing)
+
+
+def _absent(absent: NotFoundError | None, missing: list[str]) -> AdminError:
+    """That no node has something, or none of those that answer."""
+    assert absent is not None
+    if not missing:
+        return absent
+    return UnavailableError(f"{absent}; and these nodes do not say: {', '.join(missing)}")
 
 
 async def peek(broker: "BrokerView", wanted: Any) -> Listing[JobRow]:
@@ -164,14 +205,16 @@ async def peek(broker: "BrokerView", wanted: Any) -> Listing[JobRow]:
     changes: dict[str, Any] = {"offset": 0, "limit": most}
     if wanted.everything:  # a copy may look otherwise than the job does where it is served
         changes |= {"where": "", "sort": "", "limit": MOST_ROWS}
-    answers = await _ask(broker, nodes, "peek_jobs", _told(wanted) | changes, JobRows)
+    missing: list[str] = []
+    told = _told(wanted) | changes
+    answers = await _ask(broker, nodes, "peek_jobs", told, JobRows, missing)
     rows = [row for each in answers.values() for row in each.rows]
     try:
         own = Selection(limit=changes["limit"])
         rows += await queues.peek(broker, *arguments, own, *rest).rows()
-    except NotFoundError:
+    except NotFoundError as absent:
         if not answers:
-            raise
+            raise _absent(absent, missing) from None
     best: dict[str, JobRow] = {}
     for row in rows:
         known = best.get(row.id)
@@ -179,7 +222,7 @@ async def peek(broker: "BrokerView", wanted: Any) -> Listing[JobRow]:
             best[row.id] = row
     found = list(best.values())
     found.sort(key=lambda row: (0 if wanted.everything else -row.priority, row.created))
-    return Listing(JobRow, found, wanted)
+    return Listing(JobRow, found, wanted, missing=missing)
 
 
 async def purge(broker: "BrokerView", wanted: Any) -> JobsChanged:
@@ -206,7 +249,11 @@ async def _changed(
     """
     nodes = others(broker, wanted.local)
     if nodes:
-        answers = await _ask(broker, nodes, operation, _told(wanted), JobsChanged, is_change=True)
+        try:
+            answers = await _change(broker, nodes, operation, _told(wanted), JobsChanged)
+        except AdminError as error:
+            error.args = (f"{error}; the others did as they were told",)
+            raise
         done += sum(each.jobs for each in answers.values())
         absent = None if answers else absent
     if absent is not None:
@@ -214,11 +261,12 @@ async def _changed(
     return JobsChanged(done)
 
 
-async def take(broker: "BrokerView", wanted: Any) -> list[JobRow]:
+async def take(broker: "BrokerView", wanted: Any) -> Listing[JobRow]:
     """Takes jobs here, then what is left to take on others, where they are served.
 
     Raises:
         NotFoundError: no node has such a queue.
+        UnavailableError: nor has one that answers.
     """
     rows: list[JobRow] = []
     absent: NotFoundError | None = None
@@ -226,16 +274,17 @@ async def take(broker: "BrokerView", wanted: Any) -> list[JobRow]:
         rows = await queues.take(broker, wanted.queue, wanted.mountpoint, wanted.count, wanted.ack)
     except NotFoundError as error:
         absent = error
+    missing: list[str] = []
     for node in others(broker, wanted.local):
         left = wanted.count - len(rows)
-        if left > 0:
+        if left > 0:  # what was taken is told, whoever fails then: it may be acknowledged
             told = _told(wanted) | {"count": left}
-            answers = await _ask(broker, [node], "take_jobs", told, JobRows, is_change=True)
+            answers = await _ask(broker, [node], "take_jobs", told, JobRows, missing)
             rows += [row for each in answers.values() for row in each.rows]
             absent = None if answers else absent
     if absent is not None:
-        raise absent
-    return rows
+        raise _absent(absent, missing)
+    return Listing(JobRow, rows, missing=missing)
 
 
 async def pause(broker: "BrokerView", queue: str, mountpoint: str, what: str) -> queues.QueuePaused:
@@ -272,13 +321,13 @@ async def _find(broker: "BrokerView", wanted: Any) -> tuple[str, JobRow]:
     except NotFoundError as error:
         absent = error
     nodes = others(broker, wanted.local)
+    missing: list[str] = []
     if nodes and not (found and found[0][0] == 0):
         about = {"id": wanted.id, "payload_bytes": payload_bytes}
-        answers = await _ask(broker, nodes, "show_job", about, JobRow)
+        answers = await _ask(broker, nodes, "show_job", about, JobRow, missing)
         found += [(_RANKS[row.state], name, row) for name, row in answers.items()]
     if not found:
-        assert absent is not None
-        raise absent
+        raise _absent(absent, missing)
     _, node, row = min(found, key=lambda each: each[:2])
     return node, row
 
@@ -300,7 +349,7 @@ async def explain(broker: "BrokerView", wanted: Any) -> JobExplained:
     """
     node, _ = await _find(broker, wanted)
     if node:
-        answers = await _ask(broker, [node], "why_job", _told(wanted), JobExplained)
+        answers = await _ask(broker, [node], "why_job", _told(wanted), JobExplained, [])
         if node in answers:
             first = Step("node", NOTE, f"node {node} serves it")
             told = answers[node]
@@ -317,7 +366,7 @@ async def delete(broker: "BrokerView", wanted: Any) -> JobsChanged:
     node, _ = await _find(broker, wanted)
     if not node:
         return await queues.delete(broker, wanted.id)
-    answers = await _ask(broker, [node], "delete_job", _told(wanted), JobsChanged, is_change=True)
+    answers = await _change(broker, [node], "delete_job", _told(wanted), JobsChanged)
     return JobsChanged(sum(each.jobs for each in answers.values()))
 
 
@@ -333,9 +382,7 @@ async def retry(broker: "BrokerView", wanted: Any) -> JobsChanged:
         node, _ = await _find(broker, wanted)
         if not node:
             return await queues.retry(broker, *arguments)
-        answers = await _ask(
-            broker, [node], "retry_jobs", _told(wanted), JobsChanged, is_change=True
-        )
+        answers = await _change(broker, [node], "retry_jobs", _told(wanted), JobsChanged)
         return JobsChanged(sum(each.jobs for each in answers.values()))
     done, absent = 0, None
     try:
@@ -358,7 +405,7 @@ async def dump(broker: "BrokerView", wanted: Any) -> JobDump:
         found = dumping.dump(broker, wanted.after)
     else:
         told = _told(wanted) | {"node": ""}
-        answers = await _ask(broker, [wanted.node], "dump_jobs", told, JobDump, is_change=True)
+        answers = await _change(broker, [wanted.node], "dump_jobs", told, JobDump)
         found = answers.get(wanted.node, JobDump([], 0))
     if found.after:
         return msgspec.structs.replace(found, node=wanted.node)

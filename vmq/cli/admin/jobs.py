@@ -10,7 +10,7 @@ import typer
 from vmq.cli.admin.asking import BytesOption, MountpointOption, asking, is_job_id, listing
 from vmq.cli.admin.client import AdminClient
 from vmq.cli.terminal.console import CliError, nobody_reads
-from vmq.cli.terminal.rows import Columns, show_rows
+from vmq.cli.terminal.rows import Columns, show_rows, warn_of_missing
 from vmq.cli.terminal.settings import ConfigOption, DataDirOption
 
 app = typer.Typer(
@@ -240,7 +240,9 @@ def take(
       vmq jobs take mail --count 100 --ack
     """
     wanted = {"queue": queue, "mountpoint": mountpoint, "count": count, "ack": ack}
-    return ask.post("/jobs/take", **wanted)["rows"]
+    answer = ask.post("/jobs/take", **wanted)
+    warn_of_missing(answer)
+    return answer["rows"]
 
 
 @app.command("pause")

@@ -118,10 +118,16 @@ def show_rows(answer: Mapping[str, Any], columns: Columns, *, as_json: bool) -> 
         table(names, [[cell(row[name]) for name in names] for row in rows])
     if answer.get("more"):
         warning(f"there are more rows than these {len(rows)} (--limit 0 shows all)")
+    warn_of_missing(answer)
+
+
+def warn_of_missing(answer: Mapping[str, Any]) -> None:
+    """Say so on stderr if some node did not answer."""
     missing = answer.get("missing")
     if missing:
         warning(
             f"what these nodes have is not among the rows, for they did not answer: {', '.join(missing)}"
+            " (where one refused, the broker's log says why)"
         )
 
 

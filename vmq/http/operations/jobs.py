@@ -159,10 +159,6 @@ def _add(context: Context, wanted: AddJob) -> Any:
     return queues.add(context.broker, wanted.queue, wanted.mountpoint, body, options)
 
 
-async def _take(context: Context, wanted: TakeJobs) -> Listing[queues.JobRow]:
-    return Listing(queues.JobRow, await everywhere.take(context.broker, wanted))
-
-
 MappingName = Annotated[str, Meta(min_length=1, max_length=100, description="The mapping")]
 
 
@@ -274,7 +270,7 @@ JOB_OPERATIONS: Final = (
         "Take jobs as a worker does",
         TakeJobs,
         queues.JobRow,
-        _take,
+        lambda context, wanted: everywhere.take(context.broker, wanted),
         many=True,
     ),
     Operation(

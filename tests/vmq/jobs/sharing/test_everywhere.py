@@ -11,20 +11,25 @@ from tests.support.until import until
 from tests.vmq.clustering.nodes import clustering
 from tests.vmq.jobs.serving import named
 from tests.vmq.jobs.sharing.nodes import JobNode, job_nodes
-from vmq.admin.errors import NotFoundError
+from vmq.admin.errors import AdminError, NotFoundError
 from vmq.admin.listing import Listing
+from vmq.clustering.node.job_questions import JobsAnswer
 from vmq.http.operation import Context
 from vmq.http.operations.jobs import JOB_OPERATIONS
 
 OPERATIONS = {each.name: each for each in JOB_OPERATIONS}
 
 
-async def ask(asked: JobNode, name: str, **parameters: Any) -> Any:
-    """What an operation of the API gives; the rows of a listing."""
+async def answer_of(asked: JobNode, name: str, **parameters: Any) -> Any:
+    """What an operation of the API gives."""
     operation = OPERATIONS[name]
     result: Any = operation.run(Context(asked.broker), operation.parameters(**parameters))
-    if not isinstance(result, Listing) and hasattr(result, "__await__"):
-        result = await result
+    return await result if hasattr(result, "__await__") else result
+
+
+async def ask(asked: JobNode, name: str, **parameters: Any) -> Any:
+    """The same; the rows of a listing."""
+    result = await answer_of(asked, name, **parameters)
     return await result.rows() if isinstance(result, Listing) else result
 
 
@@ -38,7 +43,7 @@ async def test_each_node_answers_for_all(tmp_path: Path) -> None:
         await until(lambda: sum(int(each.machine.queues[b"q"].depth) for each in nodes) == 3)
         for node in nodes:
             [row] = await ask(node, "list_job_queues")
-            assert (row.queue, row.depth) == ("q", 3)
+            assert (row.queue, row.depth, row.came) == ("q", 3, 3)
             assert (await ask(node, "show_job_queue", queue="q")).depth == 3
             assert [row.id for row in await ask(node, "peek_jobs", queue="q")] == ids
             everything = await ask(node, "peek_jobs", queue="q", everything=True, limit=2)
@@ -62,7 +67,12 @@ async def test_each_node_answers_for_all(tmp_path: Path) -> None:
         [nack] = [
             each for each in (await ask(b, "why_job", id=ids[1])).steps if each.step == "failure"
         ]
-        assert re.fullmatch(r"nack, 20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ", nack.reason)
+        time = r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d"
+        assert re.fullmatch(rf"nack, {time}Z", nack.reason)
+        row = await ask(c, "show_job", id=ids[1])
+        assert re.fullmatch(rf"{time}Z nack", row.history[0])
+        assert re.fullmatch(rf"{time}\.\d{{9}}Z", row.created)
+        assert (await ask(c, "show_job_queue", queue="q")).came == 3  # also what came back
 
 
 async def test_a_worker_is_counted_where_it_waits(tmp_path: Path) -> None:
@@ -95,6 +105,30 @@ async def test_each_node_changes_what_others_have(tmp_path: Path) -> None:
         assert (await ask(a, "purge_job_queue", queue="q")).jobs == 2
         with pytest.raises(NotFoundError, match="no queue"):
             await ask(a, "purge_job_queue", queue="never")
+
+
+@pytest.mark.parametrize("answer", [JobsAnswer(409, b"it cannot"), JobsAnswer(200, b'{"rows": 7}')])
+async def test_a_node_that_fails_is_named_and_what_others_have_is_told(
+    tmp_path: Path, answer: JobsAnswer
+) -> None:
+    async def fail(_operation: str, _parameters: bytes) -> JobsAnswer:
+        return answer
+
+    async with job_nodes(tmp_path, "ab") as (a, b):
+        await a("ADDJOB", "q", "x", 5000, "REPLICATE", 1)
+        clustering(b.broker).job_links.questions.answerer = fail
+        for name, told in (
+            ("list_job_queues", {}),
+            ("peek_jobs", {"queue": "q"}),
+            ("take_jobs", {"queue": "q", "count": 2, "ack": True}),
+        ):
+            listing = await answer_of(a, name, **told)
+            assert ([row.queue for row in await listing.rows()], listing.missing) == (["q"], ["b"])
+        assert (await ask(a, "show_job_queue", queue="q")).missing == ["b"]
+        with pytest.raises(AdminError, match=r"no job 'D-'.*these nodes do not say: b"):
+            await ask(a, "show_job", id="D-")
+        with pytest.raises(AdminError, match=r"node b.*; the others did as they were told"):
+            await ask(a, "purge_job_queue", queue="q")
 
 
 async def test_a_dump_goes_from_node_to_node(tmp_path: Path) -> None:
