@@ -19,6 +19,11 @@ class RefusedError(AdminError):
     status = 409
 
 
+def refused(reason: Exception) -> RefusedError:
+    """What jobs refused, without the word that begins an error of no kind of its own over RESP."""
+    return RefusedError(str(reason).removeprefix("ERR "))
+
+
 class TooSlow(AdminError):
     """A request did not come in time."""
 

@@ -215,8 +215,9 @@ def _guarded(handler: Handler, keys: Finds | None) -> Handler:
             return _failure(error.status, str(error))
         except web.RequestPayloadError:
             return _failure(400, "the body does not come as its head says")
-        except web.HTTPRequestEntityTooLarge as error:
-            return _failure(413, f"the body is too large: {error.text}")
+        except web.HTTPRequestEntityTooLarge:
+            most = f"at most {request.client_max_size} bytes; of a job: limits.max_job_size"
+            return _failure(413, f"the body is too large ({most})")
         except web.HTTPException:
             raise
         except Exception as error:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from msgspec import Meta, Struct
 
-from vmq.admin.errors import AdminError, RefusedError
+from vmq.admin.errors import AdminError, RefusedError, refused
 from vmq.admin.jobs.queues import full_name, opened, split_name
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ async def load(broker: "BrokerView", jobs: list[DumpedJob]) -> JobsLoaded:
     try:
         made = [_job(broker, service, each, now) for each in jobs]
     except JobRefusedError as refusal:
-        raise RefusedError(str(refusal)) from None
+        raise refused(refusal) from None
     loaded = known = lapsed = 0
     for told, job in zip(jobs, made, strict=True):
         has_gone = not job.retry and told.deliveries and not told.due and not job.queue.is_dead
@@ -155,7 +155,7 @@ async def load(broker: "BrokerView", jobs: list[DumpedJob]) -> JobsLoaded:
         try:
             is_new = service.machine.bring(job, due, now)
         except JobRefusedError as refusal:
-            raise RefusedError(str(refusal)) from None
+            raise refused(refusal) from None
         loaded += is_new
         known += not is_new
     try:

@@ -47,6 +47,14 @@ class JobQueueRows(Struct, frozen=True):
     rows: list[JobQueueRow]
 
 
+class NamedQueue(Struct, frozen=True):
+    """A queue on all nodes."""
+
+    queue: str
+    mountpoint: str
+    local: bool = False
+
+
 # Asking
 
 
@@ -291,8 +299,10 @@ async def pause(broker: "BrokerView", queue: str, mountpoint: str, what: str) ->
     """Pauses a queue, or ends that, on this node and on all that can be reached.
 
     Raises:
-        NotFoundError: there is no such mountpoint.
+        NotFoundError: there is no such mountpoint; or, to end that, no node has such a queue.
     """
+    if what == "none":
+        await show_queue(broker, NamedQueue(queue, mountpoint))
     paused = await queues.pause(broker, queue, mountpoint, what)
     service = queues.opened(broker)
     found = service.machine.queues.get(queues.full_name(broker, queue, mountpoint))

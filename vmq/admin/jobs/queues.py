@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from msgspec import Meta, Struct
 
-from vmq.admin.errors import AdminError, NotFoundError, RefusedError
+from vmq.admin.errors import AdminError, NotFoundError, RefusedError, refused
 from vmq.admin.jobs.schedules import iso_nanoseconds
 from vmq.admin.listing import Listing, Selection
 from vmq.admin.payloads import Encoding, show_payload
@@ -382,7 +382,7 @@ async def add(
             options.replicate,
         )
     except JobRefusedError as refusal:
-        raise RefusedError(str(refusal)) from None
+        raise refused(refusal) from None
     try:
         is_there = await service.safe_with_copies()
     except OSError as error:
@@ -458,7 +458,7 @@ async def retry(broker: "BrokerView", queue: str, job_id: str, mountpoint: str) 
                 done += sum(service.machine.enqueue(job, now) for job in jobs)
                 await _safe(service)
     except JobRefusedError as refusal:
-        raise RefusedError(str(refusal)) from None
+        raise refused(refusal) from None
     await _safe(service)
     return JobsChanged(done)
 

@@ -58,6 +58,8 @@ def test_what_a_queue_is_told_to_do(shared: BrokerProcess) -> None:
     assert told(shared, "jobs", "pause", "held", "--in") == {"queue": "held", "paused": "in"}
     refused = on(shared, "jobs", "add", "held", "x")
     refused.tells(1, "PAUSED")
+    on(shared, "jobs", "resume", "hold").tells(1, "there is no queue of jobs 'hold'")
+    on(shared, "jobs", "add", "held!dead", "x").tells(1, "error: jobs get into a queue of dead")
     assert told(shared, "jobs", "resume", "held")["paused"] == "none"
     for command in ("dead", "retry"):
         assert "the queue 'held' has no dead letters" in on(shared, "jobs", command, "held").err
