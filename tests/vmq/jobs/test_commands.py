@@ -9,6 +9,7 @@ from redis.exceptions import ResponseError
 
 from tests.support.until import until
 from tests.vmq.jobs.serving import client_of, config_of, named, port_of, raw
+from vmq.admin.jobs.queues import show_queue
 from vmq.broker import Broker
 from vmq.config.jobs import JobOptions
 from vmq.config.options import LimitOptions
@@ -240,6 +241,7 @@ async def test_each_group_gets_each_job(tmp_path: Path) -> None:
         first = await do("ADDJOB", "orders", "x", 0, "KEY", "k", "PRIORITY", 4)
         assert await do("ADDJOB", "orders", "y", 0, "KEY", "k") == first
         assert await do("QLEN", "orders") == 0
+        assert show_queue(broker, "orders", "").groups == ["mail", "audit"]
         [[_, mail, body]] = await do("GETJOB", "FROM", "orders@mail")
         [[_, audit, again]] = await do("GETJOB", "FROM", "orders@audit")
         assert (mail, body, again) == (first, b"x", b"x")

@@ -65,9 +65,8 @@ class JobQueueDetails(Struct, frozen=True, kw_only=True):
     persistence: str
     replicate: int
     when_split: str
-    missing: Annotated[
-        list[str], Meta(description="Nodes whose figures are not among these: they did not answer")
-    ] = []
+    groups: Annotated[list[str], Meta(description="Each has its jobs in QUEUE@GROUP")] = []
+    missing: Annotated[list[str], Meta(description="Nodes that did not tell their figures")] = []
 
 
 class JobRow(Struct, frozen=True, kw_only=True):
@@ -263,6 +262,7 @@ def show_queue(broker: "BrokerView", name: str, mountpoint: str) -> JobQueueDeta
         persistence=("off", "os", "fsync")[rules.persistence],
         replicate=rules.replicate,
         when_split="reach" if rules.may_have_fewer else "wait",
+        groups=[each.decode() for each in rules.groups],
     )
 
 
