@@ -4,7 +4,7 @@ Pure, as all of the machine (`vmq.jobs.machine`).
 """
 
 from collections.abc import Callable
-from time import gmtime, strftime
+from datetime import UTC, datetime
 from typing import Final
 
 from mypy_extensions import i64
@@ -488,7 +488,7 @@ class JobStock(JobQueues):
 
     def stamp(self, now: float) -> str:
         """The time of an event, for people."""
-        return strftime("%Y-%m-%dT%H:%M:%SZ", gmtime(self.wall / 1e9 + now))
+        return f"{datetime.fromtimestamp(self.wall / 1e9 + now, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def added(job: Job) -> tuple[int, bytes]:
