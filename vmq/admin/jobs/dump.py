@@ -90,13 +90,28 @@ def dump(broker: "BrokerView", after: int) -> JobDump:
         if found and size + int(job.size) > _MOST_BYTES:
             break
         created = int(job.created)
-        if job.state == ACKED or (job.copies is not None and job.copies.is_away):
-            passed += 1  # done, or another node's to dump
+        if job.state == ACKED or _is_of_another(service, job):
+            passed += 1
             continue
         size += int(job.size)
         found.append(_dumped(service, job))
     has_more = len(found) + passed < len(jobs) or len(jobs) == MOST_JOBS
     return JobDump(found, created if has_more else 0)
+
+
+def _is_of_another(service: "JobService", job: "Job") -> bool:
+    """Whether another node dumps a job: the one that serves it.
+
+    After a restart of all nodes none serves a delayed one until it is due: of those that have it the first in reach
+    dumps it, too. Whoever loads it twice has it once.
+    """
+    copies, nodes = job.copies, service.nodes
+    if copies is None or not copies.is_away or nodes is None:
+        return False
+    peers = nodes.replicas.peers
+    me = peers.me.number
+    first = next((each for each in copies.nodes if each == me or each in peers.up), me)
+    return not job.is_delayed or first != me
 
 
 def _dumped(service: "JobService", job: "Job") -> DumpedJob:

@@ -30,8 +30,8 @@ Figures = TypeVar("Figures", JobQueueRow, JobQueueDetails)
 
 #: Rows that another node tells at most.
 MOST_ROWS: Final = 10_000
-#: Of one job, the node that serves it knows most; then who knows that it is done.
-_RANKS: Final = {"queued": 0, "dead": 0, "active": 0, "delayed": 0, "done": 1, "elsewhere": 2}
+#: Of one job, the node that serves it knows most; then who knows that it is done; then that it is delayed.
+_RANKS: Final = {"queued": 0, "dead": 0, "active": 0, "done": 1, "delayed": 2, "elsewhere": 3}
 _SUMS: Final = ("depth", "jobs", "dead", "workers", "came", "went")
 
 

@@ -311,7 +311,7 @@ def row_of(service: "JobService", job: "Job", payload_bytes: int) -> JobRow:
     shown = show_payload(body, payload_bytes)
     state = "queued" if job.state == QUEUED else "delayed" if job.is_delayed else "active"
     if job.copies is not None and job.state != QUEUED:
-        is_away = job.copies.is_away
+        is_away = job.copies.is_away and not job.is_delayed  # nobody asks before it is due
         state = "done" if job.state == ACKED else "elsewhere" if is_away else state
     is_queued = job.state == QUEUED
     return JobRow(

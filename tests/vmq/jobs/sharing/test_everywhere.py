@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.present import present
 from tests.support.until import until
 from tests.vmq.clustering.nodes import clustering
 from tests.vmq.jobs.serving import named
@@ -54,6 +55,12 @@ async def test_each_node_answers_for_all(tmp_path: Path) -> None:
                 assert (await ask(node, "show_job", id=job_id)).state == "queued"
                 assert (await ask(node, "why_job", id=job_id)).given
         assert len(await ask(a, "peek_jobs", queue="q", local=True)) == 1
+        later = (await c("ADDJOB", "later", "x", 5000, "DELAY", 600)).decode()
+        for node in nodes:  # after a restart of all, none of them serves it until it is due
+            assert (await ask(node, "show_job", id=later, local=True)).state == "delayed"
+        assert "it is due in" in (await ask(a, "why_job", id=later)).verdict
+        assert (await ask(a, "retry_jobs", id=later)).jobs == 1
+        await until(lambda: sum(int(each.machine.queues[b"later"].depth) for each in nodes) == 1)
         # All three have the last one, and c serves it.
         told = await ask(a, "why_job", id=ids[2], local=True)
         assert "another node serves it" in told.verdict
@@ -135,6 +142,10 @@ async def test_a_dump_goes_from_node_to_node(tmp_path: Path) -> None:
     async with job_nodes(tmp_path) as nodes:
         ids = {(await node("ADDJOB", "q", "x", 5000, "REPLICATE", 2)).decode() for node in nodes}
         await until(lambda: sum(int(each.machine.queues[b"q"].depth) for each in nodes) == 3)
+        later = await nodes[1]("ADDJOB", "q", "x", 5000, "DELAY", 600)
+        for each in nodes:  # as after a restart of all
+            present(each.machine.jobs[later].copies).is_away = True
+        ids.add(later.decode())
         found: list[str] = []
         after, node = 0, ""
         while True:
