@@ -6,11 +6,11 @@ returns, as it waits for a commit of the store.
 """
 
 from collections.abc import Iterator
-from enum import Enum, auto
 from typing import Final
 
 from vmq.config.streams import StreamOptions
 from vmq.durable import Durable
+from vmq.streams.append_way import AppendWay
 from vmq.streams.log.commits import STEP, Commits
 from vmq.streams.log.gathering import Gathering, Headers, flags_of
 from vmq.streams.log.keys import Keys
@@ -25,17 +25,6 @@ ROW: Final = 100
 
 #: Clients, or topics, whose partition is remembered.
 MOST_KEYS: Final = 65_536
-
-
-class AppendWay(Enum):
-    """Where a message for a stream goes at the moment."""
-
-    #: Into a log of this broker.
-    HERE = auto()
-    #: To the node of the cluster that owns its partition.
-    AWAY = auto()
-    #: It waits in memory until its partition has another owner.
-    HELD = auto()
 
 
 class Appender:

@@ -10,7 +10,8 @@ from vmq.clustering.raft.producer import ROW, Producer
 from vmq.core.output import Output
 from vmq.durable import Durable
 from vmq.store.store import StoreError
-from vmq.streams.appender import REFUSED, AppendWay
+from vmq.streams.append_way import AppendWay
+from vmq.streams.appender import REFUSED
 from vmq.streams.log.gathering import flags_of
 
 if TYPE_CHECKING:

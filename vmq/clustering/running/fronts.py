@@ -336,9 +336,8 @@ class SlotFronts:
         client = self._clients.get(number)
         if client is None:
             return
-        client_id = client.client_id
+        client_id, origin = client.client_id, self._machines.origin
         slot = slot_of(client_id, self._machines.slots.slots)
-        origin = self._machines.origin
         addresses = origin.reserve([(slot, ONLY + client_id)])
         topic, payload = message.topic, message.payload
         publication = Publication(topic, payload, qos, 0, _nothing, retain)

@@ -12,7 +12,7 @@ from vmq.clustering.messages.streams import Append, AppendRun
 from vmq.core.context import Core
 from vmq.core.output import Output
 from vmq.durable import Durable
-from vmq.streams.appender import AppendWay
+from vmq.streams.append_way import AppendWay
 
 if TYPE_CHECKING:
     from vmq.clustering.streams.hold import HeldMessages, PartitionHolds

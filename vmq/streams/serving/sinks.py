@@ -25,7 +25,8 @@ from vmq.durable import Durable
 from vmq.mqtt.message import Message
 from vmq.mqtt.packets import ProtocolError
 from vmq.mqtt.special import JOBS, is_served
-from vmq.streams.appender import REFUSED, AppendWay
+from vmq.streams.append_way import AppendWay
+from vmq.streams.appender import REFUSED
 from vmq.streams.catalog import Catalog
 from vmq.streams.earlier import Earlier, marks_of
 from vmq.streams.log.errors import StreamError

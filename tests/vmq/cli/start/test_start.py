@@ -66,6 +66,26 @@ def test_an_interrupt_during_imports_ends_it_in_order(
     assert [each[-len("info stopped") :] for each in done.err.splitlines()[-1:]] == last
 
 
+WITHOUT_EXTRAS = """
+import sys
+sys.modules.update(dict.fromkeys(("pyarrow", "duckdb", "google.protobuf")))
+from vmq.__main__ import run
+run()
+"""
+
+
+def test_a_node_of_a_cluster_needs_no_library_of_streams(tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    assert run("cluster", "keygen", str(key)).code == 0
+    node = ["--node-name", "a", "--cluster-listen", ANY_PORT, "--cluster-key", str(key)]
+    command = [sys.executable, "-c", WITHOUT_EXTRAS, "start", "--listen", ANY_PORT, *node]
+    with Program(command=[*command, "--data-dir", str(tmp_path / "data")]) as program:
+        port = program.wait_out(READY).rpartition(":")[2]
+        assert run("pub", "-p", port, "-t", "t", "-m", "x", "-q", "1").code == 0
+        program.signal(signal.SIGTERM)
+        assert program.finish().code == 0
+
+
 STOPS = {
     "waits for ever": "await asyncio.Event().wait()",
     "keeps the loop busy": "while True: pass",
