@@ -82,6 +82,7 @@ COMPILED = (
     "vmq/clustering/delivery/outbox_storage.py",
     "vmq/clustering/delivery/outbox.py",
     "vmq/clustering/delivery/passing.py",
+    "vmq/clustering/delivery/dispatch.py",
     "vmq/clustering/delivery/outboxes.py",
     "vmq/clustering/delivery/inbox.py",
     "vmq/clustering/routing/routing.py",

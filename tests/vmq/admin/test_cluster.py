@@ -47,7 +47,7 @@ async def test_what_each_node_has_and_what_waits_for_it_is_counted(
         await until(lambda: (counts("a"), counts("b")) == ((1, 1, 0, 1), (1, 1, None, 2)))
         monkeypatch.setattr(clustering(b).node._link, "send", lambda *_: None)
         await a.publish("t", b"x" * 1000, qos=1)
-        clustering(a).outboxes.before_commit()
+        clustering(a).outboxes.dispatch.before_commit()
         (row,) = [row for row in cluster.list_members(a) if row.node == "b"]
         assert row.waiting_messages == 1
         assert row.waiting_bytes > 1000

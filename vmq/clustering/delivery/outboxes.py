@@ -16,43 +16,35 @@ counted, and told to plugins; or publishers read no more until there is room, if
 """
 
 import asyncio
-import logging
 import sys
 from collections.abc import Callable, Iterable, Set
-from functools import partial
 from typing import Final
 
 from mypy_extensions import mypyc_attr
 
+from vmq.clustering.delivery.dispatch import BatchDispatch
 from vmq.clustering.delivery.dropped import BUFFER_FULL, Dropped
 from vmq.clustering.delivery.inbox import Inbox, M
 from vmq.clustering.delivery.outbox import Done, PeerOutbox
 from vmq.clustering.delivery.outbox_storage import LIFE, begin_life, outgoing_key, stored_lanes
 from vmq.clustering.delivery.passing import Passing
 from vmq.clustering.delivery.peers import KnownPeer, forget_known, put_known, stored_known
-from vmq.clustering.messages.codec import AnyMessage, address, encode
+from vmq.clustering.messages.codec import AnyMessage, encode
 from vmq.clustering.messages.farewell import Farewell
 from vmq.clustering.messages.publishes import QOS, RemotePublish
 from vmq.clustering.messages.store_id import StoreName
 from vmq.clustering.messages.streams import Append
 from vmq.core.context import Core
-from vmq.core.on_commit import OnCommit
 from vmq.core.output import Output
 from vmq.core.ports import Peers
 from vmq.core.queue import LONGEST_PAUSE
 from vmq.durable import Confirmations
-from vmq_cluster.effects import Acknowledged, MembersChanged, PeerDown, PeerUp, Resumed
+from vmq_cluster.effects import MembersChanged, PeerDown, PeerUp
 from vmq_cluster.errors import ClusterError
 from vmq_cluster.node import ClusterNode
 
-log = logging.getLogger("vmq.cluster")
-
-#: Seconds that a record which a peer has confirmed may wait for a commit to be deleted with.
-TIDY_AFTER: Final = 0.1
 #: Seconds between two looks whether other nodes have all that this one has sent.
 _LOOK: Final = 0.02
-#: Seconds until the store is read again that could not be.
-READ_AGAIN: Final = 1.0
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # those of tests
@@ -80,9 +72,6 @@ class Outboxes(Peers):
         self._buffer_bytes = buffer_bytes
         self._ack_remote = ack_remote
         self._outboxes: dict[str, PeerOutbox] = {}
-        #: Those with something that the next commit has to have whole.
-        self._changed: set[PeerOutbox] = set()
-        self._is_tidy_due = False
         self._up: set[str] = set()
         #: What is known of the peers' stores.
         self._known: dict[str, KnownPeer] = dict(stored_known(store))
@@ -98,10 +87,8 @@ class Outboxes(Peers):
             store.next_session = max(store.next_session, self._life << 20)
         #: The last batch's number: one for all outboxes, so that a peer that comes back sees it rise, too.
         self._number = 0
-        #: What has to wait for the store, the streams' and the replicas' gates included; and for the disk.
-        self._safe = OnCommit(core.outbox, store)
-        self._disk = OnCommit(core.outbox, store, on_disk=True)
-        self._passing = Passing(core, node, self._begin, self._safe.after)
+        self.dispatch = BatchDispatch(core, node, self._outboxes, buffer_bytes // 4)
+        self._passing = Passing(core, node, self.dispatch.begin, self.dispatch.after)
         self.arrivals = Inbox(core, node, self._name, self._tell_store)
         self.dropped = Dropped(core)
         for peer, last, messages, size in stored_lanes(store):
@@ -114,8 +101,6 @@ class Outboxes(Peers):
         node.on(MembersChanged, self._on_members)
         node.on(PeerUp, lambda effect: self._on_up(effect.peer))
         node.on(PeerDown, self._on_down)
-        node.on(Acknowledged, self._on_acknowledged)
-        node.on(Resumed, lambda _: self._on_resumed())
         self.on(StoreName, self._on_store)
         self.on(Farewell, self._on_farewell)
 
@@ -149,7 +134,7 @@ class Outboxes(Peers):
             self._passing.hand_over(outbox)
             before, size = outbox.key, outbox.add(message, self._buffer_bytes)
             if outbox.key is not before:
-                self._begin(outbox)
+                self.dispatch.begin(outbox)
         if outbox is None or size <= 0:
             if size:
                 self.dropped.add(peer, [message], -size, BUFFER_FULL)
@@ -175,7 +160,7 @@ class Outboxes(Peers):
         if size <= 0:
             return False
         if outbox.key is not before:
-            self._begin(outbox)
+            self.dispatch.begin(outbox)
         if wait is not None and self._ack_remote and peer in self._up:
             outbox.add_to(wait)
         return True
@@ -278,14 +263,6 @@ class Outboxes(Peers):
         outbox = self._outboxes.get(peer)
         return (0, 0) if outbox is None else (outbox.messages, outbox.size)
 
-    def before_commit(self) -> None:
-        """Puts everything into the commit that belongs to it; to be called before each."""
-        for outbox in self._changed:
-            outbox.tidy()
-            outbox.seal()
-            outbox.save_total()
-        self._changed.clear()
-
     @property
     def life(self) -> int:
         """The number of this life of the broker, which every later one exceeds."""
@@ -308,85 +285,11 @@ class Outboxes(Peers):
         self._number += 1
         return self._name, self._life, self._number
 
-    def _begin(self, outbox: PeerOutbox) -> None:
-        """An outbox has a new batch: it goes into this commit, and then to the peer.
-
-        Not before: a peer must not have what this broker, started again, would take anew from its publisher.
-        """
-        key = outbox.key
-        self._changed.add(outbox)
-        if self._store.acknowledge_early:
-            self._safe.after(partial(self._on_safe, outbox, key))
-            self._disk.after(partial(self._on_written, outbox, key))
-        else:  # what is safe is written
-            self._safe.after(partial(self._on_written, outbox, key))
-
-    def _on_safe(self, outbox: PeerOutbox, key: bytes) -> None:
-        outbox.seal()  # where nobody waits for commits
-        outbox.safe(key)
-        self._hand_over(outbox)
-
-    def _on_written(self, outbox: PeerOutbox, key: bytes) -> None:
-        if not self._store.acknowledge_early:
-            outbox.safe(key)
-        outbox.written(key)
-        self._hand_over(outbox)
-
-    def _hand_over(self, outbox: PeerOutbox) -> None:
-        """What this store has may go."""
-        if not outbox.is_open:
-            return
-        if not self._node.is_running:
-            outbox.settle()  # the node fails, and nobody tells of its peers
-            return
-        try:
-            for entry in outbox.take():
-                parcel = address(entry.payload, outbox.target, outbox.hurries(entry))
-                self._node.send(outbox.peer, parcel, entry)
-        except ClusterError:
-            return  # it is no member any more, which `_on_members` is about to hear
-        except Exception:
-            log.exception("cannot read what waits for %s; it is tried again", outbox.peer)
-            if self._core.call_later is not None:
-                self._core.call_later(READ_AGAIN, partial(self._hand_over, outbox))
-
-    def _on_resumed(self) -> None:
-        for outbox in list(self._outboxes.values()):
-            self._hand_over(outbox)
-
-    def _on_acknowledged(self, effect: Acknowledged) -> None:
-        outbox = self._outboxes.get(effect.peer)
-        if outbox is None:
-            return
-        for entry in effect.tickets:
-            outbox.confirm(entry)
-        self._tidy_soon(outbox)
-        if outbox.size <= self._buffer_bytes // 4:
-            outbox.resume()
-        self._hand_over(outbox)
-        self._core.outbox.flush()
-
     def _on_farewell(self, peer: str, message: Farewell) -> None:
         outbox = self._outboxes.get(peer)
         if outbox is not None and message.store == self._name:
             outbox.confirm_up_to(outgoing_key(peer, message.life, message.number))
-            self._tidy_soon(outbox)
-
-    def _tidy_soon(self, outbox: PeerOutbox) -> None:
-        """What is gone is deleted with the next commit, which is soon where there is traffic, or else is made."""
-        self._changed.add(outbox)
-        call_later = self._core.call_later
-        if call_later is None:
-            self.tidy()
-        elif not self._is_tidy_due:
-            self._is_tidy_due = True
-            call_later(TIDY_AFTER, self.tidy)
-
-    def tidy(self) -> None:
-        """Deletes what peers have confirmed."""
-        self._is_tidy_due = False
-        for outbox in self._changed:
-            outbox.tidy()
+            self.dispatch.tidy_soon(outbox)
 
     def wait_for_all(self, output: Output) -> None:
         """Has the answers of an output's pass wait until the peers that are up have all that waits for them."""
@@ -416,7 +319,7 @@ class Outboxes(Peers):
     def _maybe_open(self, outbox: PeerOutbox) -> None:
         if outbox.peer not in self.lost:
             outbox.is_open = True
-            self._hand_over(outbox)
+            self.dispatch.hand_over(outbox)
 
     def _lose(self, outbox: PeerOutbox) -> None:
         """A peer is no member any more: what waits for it goes to others."""
@@ -424,7 +327,7 @@ class Outboxes(Peers):
         outbox.lose()
         outbox.takes = False
         self.lost[outbox.peer] = outbox.key
-        self._changed.add(outbox)
+        self.dispatch.changed(outbox)
         self.on_lost(outbox.peer)
 
     def lose_others(self, members: Iterable[str]) -> None:
@@ -463,17 +366,6 @@ class Outboxes(Peers):
     def outbox(self, peer: str) -> PeerOutbox:
         """The outbox of a peer that is lost."""
         return self._outboxes[peer]
-
-    def changed(self, outbox: PeerOutbox) -> None:
-        """What waits is another: the next commit has to know how much it is."""
-        self._changed.add(outbox)
-
-    async def on_disk(self) -> None:
-        """Returns when all that waits can be read from the disk."""
-        is_there = asyncio.Event()
-        self._disk.after(is_there.set)
-        self._core.outbox.flush()
-        await is_there.wait()
 
     def given(self, peer: str) -> None:
         """What waited is with others: what waits now is for the peer, if it is a member again."""

@@ -93,7 +93,7 @@ class Redirect:
         outbox, end = outboxes.outbox(peer), outboxes.lost[peer]
         while True:
             try:
-                await outboxes.on_disk()
+                await outboxes.dispatch.on_disk()
                 for key, raw in outbox.stored(b"", end):
                     await self._give_batch(peer, outbox, key, raw)
             except Exception:  # of the store, or a defect: what waits must not stay here for ever
@@ -120,7 +120,7 @@ class Redirect:
             left = without(parcel, count)
             outbox.cut(key, raw, left)
             raw = left
-            self._outboxes.changed(outbox)
+            self._outboxes.dispatch.changed(outbox)
 
         for index, message in enumerate(parcel.messages):
             while _is_shared(message) and any(map(self._outboxes.is_filling, self._outboxes.up)):

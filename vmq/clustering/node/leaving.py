@@ -99,13 +99,13 @@ class NodeLeaving:
         outbox = self._outboxes.close(peer)
         if outbox is None:
             return
-        await self._outboxes.on_disk()
+        await self._outboxes.dispatch.on_disk()
         for key, raw in outbox.stored(b"", outbox.key):
             parcel, _ = decode_parcel(raw)
             rest = [each for each in parcel.messages if not self._passes_on(each)]
             if len(rest) < len(parcel.messages):
                 outbox.cut(key, raw, with_only(parcel, rest))
-                self._outboxes.changed(outbox)
+                self._outboxes.dispatch.changed(outbox)
             await asyncio.sleep(0)
 
     def _passes_on(self, message: AnyMessage) -> bool:

@@ -180,7 +180,7 @@ class Clustering:
                 self._core, node, options.buffer_bytes, ack_remote=options.ack_after == "remote"
             )
             # It stays when the node stops: what was sent until then belongs into the last commits.
-            self._committer.sealing.append(outboxes.before_commit)
+            self._committer.sealing.append(outboxes.dispatch.before_commit)
             self._routing = Routing(node.name, self._core, self._registries, outboxes)
             host = min(self._nearby) if self._nearby else options.host
             given = self._core, outboxes, self._open_catalog, bool(options.join), host
@@ -371,7 +371,7 @@ class Clustering:
             await self._node.stop()
             self._node = None
         if self._outboxes is not None:
-            self._outboxes.tidy()
+            self._outboxes.dispatch.tidy()
         self._close_storage()
 
     async def _save_life(self) -> None:
