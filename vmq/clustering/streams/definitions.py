@@ -200,9 +200,8 @@ class Definitions:
             if growing.cancelled():
                 return
             error = growing.exception()
-            if error is None or isinstance(
-                error, StreamError
-            ):  # it was growing already, or is gone
+            # A StreamError: it was growing already, or is gone.
+            if error is None or isinstance(error, StreamError):
                 self._follow_late(name)
             else:
                 log.error("this node cannot keep all partitions of the stream %r: %s", name, error)
