@@ -35,7 +35,7 @@ from vmq.clustering.running.members import SlotMembers
 from vmq.clustering.running.routes import ClusterRoutes
 from vmq.clustering.running.rows import SlotRows
 from vmq.clustering.running.status import SlotStatus, SlotTally
-from vmq.clustering.running.taking import take_all
+from vmq.clustering.running.taking import SlotIntake
 from vmq.clustering.running.turn import LoopTurn
 from vmq.clustering.slots.here import LocalNode
 from vmq.clustering.slots.reach import Reach
@@ -110,12 +110,11 @@ class SlotService:
         self._loop = asyncio.get_running_loop()
         self._random = SystemRandom() if random is None else random
         self.disk = disk
-        store, life = disk.begin_life(options.slots, core.wall_clock(), self._random)
-        self.store = store
+        self.store, life = disk.begin_life(options.slots, core.wall_clock(), self._random)
         host = options.host or node.name
         beats = options.heartbeat_timeout, options.heartbeat_interval
-        reach = Reach(store, host, *(int(each * 1000) for each in beats))
-        me = incarnation_of(store, life)
+        reach = Reach(self.store, host, *(int(each * 1000) for each in beats))
+        me = incarnation_of(self.store, life)
         self.here = here = LocalNode(me, reach, options.replicas, disk=disk.storage)
         self.machines = SessionNode(here, options.slots)
         self._tune()
@@ -136,6 +135,7 @@ class SlotService:
         self._stores: dict[str, int] = {}
         self._names: dict[int, str] = {}
         self._hosts: dict[int, str] = {}
+        self._intake = SlotIntake(self.machines, self._stores.get, self._now, self._turns.soon)
         self._timer: asyncio.TimerHandle | None = None
         #: Slots whose routes were not compared since this node owns them, and the next that is to be.
         self._not_agreed: set[int] = set()
@@ -224,6 +224,7 @@ class SlotService:
             self._timer.cancel()
             self._timer = None
         self._routing.set_slots(SlotTargets())
+        self._intake.end()
         self.machines.end()
         self._turns.run()
         self._turns.patience.end()
@@ -290,13 +291,12 @@ class SlotService:
             self.machines.beat(store)
 
     def _on_broken(self, peer: str, is_dead: bool) -> None:
+        self._intake.lose(peer)
         if (store := self._stores.get(peer)) is not None:
             self.machines.on_break(store, is_dead)
 
     def _on_messages(self, peer: str, messages: list[NodeMessage]) -> None:
-        store = self._stores.get(peer)
-        if store is not None:
-            take_all(self.machines, self._now(), peer, store, messages)
+        self._intake.take(peer, messages)
 
     # Time
 
