@@ -15,6 +15,7 @@ from vmq_hooks.types import REFUSED_QOS
 from vmq.core.hook_sites import Pending
 from vmq.core.output import Output
 from vmq.core.source import Source
+from vmq.durable import Confirmations
 
 log = logging.getLogger("vmq.session")
 
@@ -79,6 +80,9 @@ class FrontPort:
 
     def receive(self, message: Any, source: Source) -> None:
         """A QoS 2 message of a client goes to no slot; its packet id is the session's."""
+
+    def settle(self, number: int, packet_id: int, message: Any, wait: Confirmations) -> None:
+        """It is where it goes, whatever becomes of this node: its packet id counts even then, once `wait` is told."""
 
     def on_pubrels(self, number: int, run: bytes, output: Output) -> None:
         """The client has sent PUBREL packets of four bytes each: what answers them waits for the owner."""

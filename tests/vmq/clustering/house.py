@@ -94,6 +94,7 @@ class House:
             silence(broker, patch)
             patch.setattr(broker.parts.committer, "finish_all", nothing)
             patch.setattr("vmq.clustering.node.node.say_farewell", nothing)
+            patch.setattr("vmq.jobs.nodes.JobNodes.hand_over", nothing)
             await broker.stop()
         shutil.rmtree(data)
         left.rename(data)

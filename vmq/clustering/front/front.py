@@ -281,10 +281,12 @@ class SessionFront(LocalFront):
         retain: bool = False,
         is_own: bool = False,
         rows: Rows | None = None,
+        is_settled: bool = False,
     ) -> None:
         """A PUBLISH at QoS 1 or 2; `targets` are the slots concerned, each with a share group or none.
 
-        `is_own`: the client itself is not to get it. `rows`: where logs are to have it once.
+        `is_own`: the client itself is not to get it. `rows`: where logs are to have it once. `is_settled`: all have it
+        who are in no slot, whatever becomes of this node.
         """
         connection = self.connections.get(number)
         if connection is None:
@@ -307,7 +309,7 @@ class SessionFront(LocalFront):
         connection.came(packet, is_again)
         addresses += [(ROWS, (0, number), address) for address, number in rows or ()]
         digest = digest_of(topic, payload)
-        step = SessionStep(PUBLISHED, packet, addresses, digest, is_again)
+        step = SessionStep(PUBLISHED, packet, addresses, digest, is_again, is_settled=is_settled)
         waiting = Unanswered(step, topic, payload, retain, is_own)
         connection.unanswered.append(waiting)
         self._origin.bytes += waiting.size

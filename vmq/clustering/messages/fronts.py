@@ -166,7 +166,8 @@ class SessionStep(Struct, array_like=True, frozen=True):
 
     `kind` is one of `vmq.clustering.slots.words`: what of the rest it has, it says there. `more`: the payloads of
     messages that follow, with the dots and packet ids that do; `count`: it is of so many packet ids, from `packet` on;
-    `place`: nobody else is to get what was offered as one, and this is so far in it, from 1 on.
+    `place`: nobody else is to get what was offered as one, and this is so far in it, from 1 on; `is_settled`: all have
+    it who are in no slot, whatever becomes of the front.
     """
 
     kind: Annotated[int, Meta(ge=0, le=20)]
@@ -183,6 +184,7 @@ class SessionStep(Struct, array_like=True, frozen=True):
     count: PacketId = 1
     place: Annotated[int, Meta(ge=0, le=100_000)] = 0
     asked: Asked = {}
+    is_settled: bool = False
 
 
 class FromClient(NodeMessage, frozen=True, tag=114):

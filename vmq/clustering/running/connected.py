@@ -1,8 +1,9 @@
 """Clients of this node whose sessions are in slots: those who wait for them, and those who have them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-from vmq.clustering.messages.fronts import Attached
+from vmq.clustering.messages.fronts import Attached, SessionStep
+from vmq.clustering.slots import words
 from vmq.clustering.slots.flow import Given
 from vmq.core.hook_sites import Pending
 from vmq.core.output import Output
@@ -51,8 +52,8 @@ class SlotClient:
         self.last = 0
         self.subscribing: dict[int, Pending] = {}
         self.unsubscribing: dict[int, Confirmations] = {}
-        #: Who waits for a QoS 2 message of it to be safe, and for a packet id to be free.
-        self.publishing: dict[int, list[Confirmations]] = {}
+        #: What follows when a QoS 2 message of it is safe, and who waits for a packet id to be free.
+        self.publishing: dict[int, list[Callable[[], None]]] = {}
         self.releasing: dict[int, Confirmations] = {}
         #: Subscriptions that its owner has not been told of: filter -> QoS, and the filter that was asked for.
         self.fresh: dict[str, tuple[int, str]] = {}
@@ -72,3 +73,10 @@ def queue_of(source: Source) -> FrontQueue | None:
         return None
     queue = source.subscriber.queue
     return queue if isinstance(queue, FrontQueue) else None
+
+
+def subscribing(ticket: int, granted: Mapping[str, tuple[int, str]]) -> SessionStep:
+    """Subscriptions, as the owner of their session is told of them."""
+    filters = [(each, qos) for each, (qos, _) in granted.items()]
+    asked = {each: asked for each, (_, asked) in granted.items() if asked != each}
+    return SessionStep(words.SUBSCRIBE, ticket, filters=filters, asked=asked)

@@ -1,6 +1,6 @@
 """Connections of this node whose sessions are in slots: between the core's queues and the front's machine."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from random import Random
 from typing import Final
 
@@ -9,7 +9,7 @@ from vmq_hooks.verdicts import Refuse
 from vmq.clustering.front.sessions import SessionNode
 from vmq.clustering.messages.fronts import Attached, SessionLimits, SessionStep
 from vmq.clustering.origin.outbox import Publication
-from vmq.clustering.running.connected import SlotArrival, SlotClient, queue_of
+from vmq.clustering.running.connected import SlotArrival, SlotClient, queue_of, subscribing
 from vmq.clustering.slots import words
 from vmq.clustering.slots.flow import Given, SendingRun
 from vmq.clustering.slots.queued import Sending
@@ -233,7 +233,7 @@ class SlotFronts:
             found = subscriber.find(each)
             if found is not None:
                 granted[each] = found.qos, subscriber.asked_for(each)
-        self._front.step(queue.number, _subscribing(ticket, granted))
+        self._front.step(queue.number, subscribing(ticket, granted))
         self._soon()
         return pending
 
@@ -244,7 +244,7 @@ class SlotFronts:
             client = self._clients.get(number)
             if client is not None and client.fresh:
                 fresh, client.fresh = client.fresh, {}
-                self._front.step(number, _subscribing(client.ticket(), fresh))
+                self._front.step(number, subscribing(client.ticket(), fresh))
 
     def on_online(self, number: int) -> None:
         client = self._clients.get(number)
@@ -286,7 +286,7 @@ class SlotFronts:
                 publisher.pause()
         if queue is not None and queue.arriving and queue.number in self._clients:
             packet, queue.arriving = queue.arriving, 0
-            self._clients[queue.number].publishing[packet] = [] if wait is None else [wait]
+            self._clients[queue.number].publishing[packet] = [] if wait is None else [wait.confirm]
             again, is_own, rows, queue.rows = queue.arrives_again, queue.bridge, queue.rows, []
             given = message.topic, message.payload, again, slots, message.retain, is_own, rows
             self._front.publish(queue.number, packet, 2, *given)
@@ -353,7 +353,21 @@ class SlotFronts:
         client = self._clients.get(number)
         if client is not None:
             for each in client.publishing.pop(packet_id, ()):
-                each.confirm()
+                each()
+
+    def settle(self, number: int, packet_id: int, message: Message, wait: Confirmations) -> None:
+        """A QoS 2 message of a client is where it goes, whatever becomes of this node: its owner is told so."""
+        client = self._clients.get(number)
+        if client is None:
+            return
+        first = client.publishing.get(packet_id)
+        if first is not None:
+            first.append(lambda: self.settle(number, packet_id, message, wait))
+            return
+        client.publishing[packet_id] = [wait.confirm]
+        topic, payload = message.topic, message.payload
+        self._front.publish(number, packet_id, 2, topic, payload, True, [], is_settled=True)
+        self._soon()
 
     def wait_for_all(self, output: Output) -> None:
         """The answer to a message sent again waits for what the first one waits for."""
@@ -362,7 +376,8 @@ class SlotFronts:
             return
         wait = output.confirmations()
         wait.expect()
-        next(reversed(client.publishing.values())).append(wait)  # all before it are safe before
+        last = next(reversed(client.publishing.values()))
+        last.append(wait.confirm)  # all before it are safe before
 
     def resume(self) -> None:
         """Publishers read on if there is room."""
@@ -491,10 +506,3 @@ def _confirm(wait: Confirmations | None) -> None:
 
 def _nothing() -> None:
     pass
-
-
-def _subscribing(ticket: int, granted: Mapping[str, tuple[int, str]]) -> SessionStep:
-    """Subscriptions, as the owner of their session is told of them."""
-    filters = [(each, qos) for each, (qos, _) in granted.items()]
-    asked = {each: asked for each, (_, asked) in granted.items() if asked != each}
-    return SessionStep(words.SUBSCRIBE, ticket, filters=filters, asked=asked)

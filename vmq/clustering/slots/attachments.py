@@ -429,16 +429,16 @@ class Attachments:
         state, client, packet = self._state, attachment.client, step.packet
         known = state.registers[client].received.get(packet)
         is_known = known is not None and self._is_repetition(known, step)
-        if known is None or not (is_known and self._has_given(known)):
+        if known is None or step.is_settled or not (is_known and self._has_given(known)):
             addresses = known.addresses if known is not None and is_known else tuple(step.addresses)
-            front = self._here.incarnation_of(attachment.front)
+            front = 0 if step.is_settled else self._here.incarnation_of(attachment.front)
             known = ReceivedId(addresses, step.digest, front)
             state.receive(client, packet, known)
         answer = SessionStep(REGISTERED, packet, list(known.addresses))
         self._when_safe(attachment, 2, lambda: self._put(attachment, answer))
 
     def _has_given(self, known: ReceivedId) -> bool:
-        """Whether all have it who are in no slot: from a front that is there, or as the session was a node's."""
+        """Whether all have it who are in no slot: from a front that is there, or whoever that was."""
         return not known.front or self._here.is_there(known.front)
 
     def _is_repetition(self, known: ReceivedId, step: SessionStep) -> bool:

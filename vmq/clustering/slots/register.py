@@ -126,7 +126,8 @@ class ReceivedId:
     ) -> None:
         self.addresses = addresses
         self.digest = digest
-        #: To whom it came, and who has given it to everybody who is in no slot; 0: a node that had the session.
+        #: To whom it came, and who has given it to everybody who is in no slot; 0: a node that had the session, or they
+        #: have it whoever that was.
         self.front = front
 
 

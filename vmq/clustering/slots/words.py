@@ -34,8 +34,8 @@ ONLY: Final = "\3"
 UNCLAIMED: Final = "\2"
 NO_LINEAGE: Final[Lineage] = (0, 0)
 
-#: Steps of a client: PUBACK has packet and count; PUBLISH at QoS 2 packet, addresses, digest, is_again; SUBSCRIBE and
-#: UNSUBSCRIBE packet and filters.
+#: Steps of a client: PUBACK has packet and count; PUBLISH at QoS 2 packet, addresses, digest, is_again, is_settled;
+#: SUBSCRIBE and UNSUBSCRIBE packet and filters.
 PUBACK: Final = 0
 PUBREC: Final = 1
 PUBCOMP: Final = 2

@@ -188,6 +188,7 @@ class MqttJobs(JobsPort):
 
     def on_commit(self, failure: str) -> None:
         """What was done is safe, or is not to be for now: then whoever waits for that is cut off unanswered."""
+        self.publishing.on_stored()
         outbox = self.core.outbox
         outbox.flush()
         if failure:

@@ -7,6 +7,8 @@ for `refuse_after` seconds; then the connection is closed.
 
 import json
 import logging
+from collections import deque
+from collections.abc import Callable
 from functools import partial
 from math import ceil
 from typing import Any, Final
@@ -24,12 +26,13 @@ from vmq.jobs.commit import JobCommit
 from vmq.jobs.mqtt.asked import Asked
 from vmq.jobs.mqtt.copied import acknowledge_when_copied
 from vmq.jobs.mqtt.delayed import QUEUE, Kept
-from vmq.jobs.mqtt.received import has_come, received_key, remembering
+from vmq.jobs.mqtt.received import has_come, received_key, remembering, settling
 from vmq.jobs.mqtt.settling import JobSettling
 from vmq.jobs.options import AddOptions, check_queue, options_from
 from vmq.jobs.queue import Job
 from vmq.jobs.queues import JobRefusedError
 from vmq.jobs.stock import LONGEST
+from vmq.mqtt.encoder import PACKET_IDS, PUBREL_HEAD
 from vmq.mqtt.message import Message
 from vmq.mqtt.packets import ProtocolError
 from vmq.mqtt.special import (
@@ -75,6 +78,8 @@ class MqttPublishing:
         self.settling = JobSettling(commit, self.acknowledge, self.tell)
         #: Those who wait, and what for.
         self.waiting: dict[Pending, tuple[Asked, str]] = {}
+        #: What follows when what has no copies is stored, by the numbers of passes.
+        self.unstored: deque[tuple[int, Callable[[], None]]] = deque()
 
     def publish(self, client: Any, topic: str, message: Message, packet_id: int) -> None:
         """A client publishes; `client` is its `vmq.protocol.session.Session`."""
@@ -205,7 +210,6 @@ class MqttPublishing:
         if client.output.closing:
             return
         message, packet_id = asked.message, asked.packet_id
-        is_durable = message.qos == 2 and client.queue_of().durable
         if message.qos == 2 and has_come(client, packet_id, message, asked.seen):
             client.wait_for_all(Route(message.topic, asked.seen))
             self.acknowledge(client, asked)
@@ -214,21 +218,20 @@ class MqttPublishing:
             self.refuse(client, asked, "ERR " + asked.flaw)
             return
         try:
+            is_durable = message.qos == 2 and client.queue_of().durable
             key = received_key(client, packet_id) if is_durable else b""
             jobs = self.add_job(asked, key)
         except JobRefusedError as refusal:
             self.refuse(client, asked, str(refusal))
             return
-        is_early = is_durable and len(jobs) > 0
-        if jobs and message.qos:
-            failed = partial(self.give_up, client, asked)
-            copied = remembering(client, packet_id) if is_early else None
-            acknowledge_when_copied(client, self.commit, jobs, failed, copied)
-        self.end(client, asked, is_early)
+        self.end(client, asked, jobs)
 
     def give_up(self, client: Any, asked: Asked, reason: str) -> None:
         """What could not be added in time is refused unacknowledged."""
         self.tell(client, asked, reason, b"")
+        if asked.message.qos == 2:
+            # A session in a slot knows its packet id, and is not to take it for done when it comes again.
+            client.queue_of().on_pubrels(PUBREL_HEAD + PACKET_IDS[asked.packet_id], client.output)
         client.output.close(f"a job is refused: {reason} [MQTT-4.8.0-2]")
 
     def add_job(self, asked: Asked, key: bytes) -> list[Job]:
@@ -260,18 +263,31 @@ class MqttPublishing:
         )
         return self.machine.waited_for()
 
-    def end(self, client: Any, asked: Asked, is_early: bool = False) -> None:
-        """The job is there; `is_early`: a session does not know its packet id before it is on its hosts, too."""
-        message = asked.message
-        topic = asked.topic.canonical()
-        if message.qos == 2 and not is_early:
-            client.remember(Route(message.topic, topic), asked.packet_id)
+    def end(self, client: Any, asked: Asked, jobs: list[Job] | None = None) -> None:
+        """The job is there, and safe once these are on their hosts: a packet id of it counts from then on."""
+        message, packet_id = asked.message, asked.packet_id
+        counts: Callable[[], None] | None = None
+        if message.qos == 2 and jobs and client.queue_of().durable:
+            counts = remembering(client, packet_id)
+        elif message.qos == 2:
+            client.remember(Route(message.topic, asked.topic.canonical()), packet_id)
             client.queue_of().on_routed(message, client)
+            counts = settling(client, packet_id, message)
+        if jobs and message.qos:
+            failed = partial(self.give_up, client, asked)
+            acknowledge_when_copied(client, self.commit, jobs, failed, counts)
+        elif counts is not None:
+            self.unstored.append((self.commit.barrier(), counts))
         hook = client.hooks.on_publish
         if hook is not None and asked.options is None:  # what is delayed is told of when it is due
             seen = seen_of(asked)
             self.core.tell("on_publish", hook, client.username, client.subscriber_id(), seen)
         self.acknowledge(client, asked)
+
+    def on_stored(self) -> None:
+        """More of what was done is stored."""
+        while self.unstored and self.unstored[0][0] <= self.commit.stored.reached:
+            self.unstored.popleft()[1]()
 
     def acknowledge(self, client: Any, asked: Asked) -> None:
         """PUBACK or PUBREC, once what was done is safe."""

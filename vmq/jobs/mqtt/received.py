@@ -2,14 +2,17 @@
 
 What a session knows as received is in the log of jobs (`JobService.go_before`) and on its hosts: that goes with the
 session, to other nodes and into later lives of the broker. Between the job and that knowledge the packet id is a key of
-the job on this node.
+the job on this node. A session in a slot knows the packet id at once, and counts it while this node is there: what goes
+with the node before it is on its hosts comes again.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from vmq.core.trie import Route
 from vmq.mqtt.message import Message
+from vmq.protocol.front_queue import FrontQueue
 
 
 def received_key(client: Any, packet_id: int) -> bytes:
@@ -49,3 +52,16 @@ def remembering(client: Any, packet_id: int) -> Callable[[], None]:
                 core.store.put_received(subscriber.queue.session, packet_id)
 
     return remember
+
+
+def settling(client: Any, packet_id: int, message: Message) -> Callable[[], None] | None:
+    """What has a session in a slot count a packet id whatever becomes of this node; None: it is in none.
+
+    The answers of this pass wait for that.
+    """
+    queue = client.queue_of()
+    if not isinstance(queue, FrontQueue):
+        return None
+    wait = client.output.confirmations()
+    wait.expect()
+    return partial(queue.port.settle, queue.number, packet_id, message, wait)

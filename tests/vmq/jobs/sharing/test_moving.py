@@ -2,11 +2,21 @@
 
 from pathlib import Path
 
+import pytest
+
+from tests.support.present import present
 from tests.support.until import until
 from tests.support.wire import PUBLISH, SUBACK, subscribe_packet
+from tests.vmq.clustering.device import Device
+from tests.vmq.clustering.house import House
+from tests.vmq.clustering.running.slotted import named, owners_of, service, slotted
+from tests.vmq.clustering.running.test_once import half_published, received
 from tests.vmq.jobs.mqtt.test_publishing import TCP, connected, job
 from tests.vmq.jobs.sharing.nodes import JobNode, job_nodes
 from tests.vmq.sockets import peer_of
+from vmq.broker import Broker
+from vmq.config.jobs import JobOptions
+from vmq.jobs.nodes import JobNodes
 
 PUBREC = b"\x50\x02\x00\x07"
 PUBREL = b"\x62\x02\x00\x07"
@@ -60,6 +70,83 @@ async def test_a_packet_id_is_known_when_the_job_is_on_its_hosts_though_its_clie
         await until(lambda: subscriber.output is None)
         post.transmit = transmit
         await until(lambda: [each.state for each in a.machine.jobs.values()] == [2])
+        async with peer_of(b.broker, TCP) as peer:
+            await connected(peer, clean=False)
+            await peer.ask(job("$jobs/mail", b"once", 2, dup=True), PUBREC)
+        assert list(bodies(nodes).values()) == [b"once"]
+
+
+def sharing(broker: Broker) -> JobNodes:
+    return present(broker.jobs.open().nodes)
+
+
+def jobs(nodes: House) -> set[bytes]:
+    return {
+        each for broker in nodes.brokers.values() for each in sharing(broker).commit.machine.jobs
+    }
+
+
+async def comes_again(
+    nodes: House, device: Device, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The node of a publisher dies; it goes on at another, or at that one when it is started anew."""
+    died = service(nodes["a"]).here.incarnation
+    await nodes.kill("a", monkeypatch)
+    if name == "a":
+        await nodes.start("a")
+
+    def is_missed() -> bool:
+        owners = owners_of(nodes, device.client_id).values()
+        return bool(owners) and not any(each.here.is_there(died) for each in owners)
+
+    await until(is_missed)
+    await device.connect(nodes[name])
+    await device.until(lambda: not device.unfinished)
+
+
+@pytest.mark.parametrize(
+    ("topic", "name"),
+    [("$jobs/mail;replicate=2", "b"), ("$jobs/mail", "a"), ("$jobs/mail;replicate=1", "a")],
+)
+async def test_a_job_is_added_once_though_its_node_dies_before_its_client_hears_of_pubrec(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, topic: str, name: str
+) -> None:
+    async with slotted(tmp_path, "abc") as nodes, Device(named(nodes, "b", "p")) as publisher:
+        await half_published(nodes, "a", publisher, topic)
+        added = jobs(nodes)
+        await comes_again(nodes, publisher, name, monkeypatch)
+        assert len(added) == 1
+        assert jobs(nodes) == added
+
+
+async def test_a_job_that_dies_with_its_node_is_added_when_it_comes_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its packet id is known before the job is on its hosts, and does not count."""
+    async with slotted(tmp_path, "abc") as nodes, Device(named(nodes, "b", "p")) as publisher:
+        await publisher.connect(nodes["a"])
+        here = sharing(nodes["a"])
+        await until(lambda: len(here.replicas.peers.up) == 2)
+        here.post.outbox.transmit = lambda _name, _payload: None
+        publisher.publish("$jobs/mail;replicate=2", "x", 2)
+        await until(lambda: bool(received(nodes, publisher.client_id)))
+        await comes_again(nodes, publisher, "b", monkeypatch)
+        assert len(jobs(nodes)) == 1
+
+
+async def test_a_job_that_came_to_no_host_in_time_is_added_when_it_comes_again(
+    tmp_path: Path,
+) -> None:
+    async with job_nodes(tmp_path, "ab", {"mail": JobOptions(refuse_after=1)}) as nodes:
+        a, b = nodes
+        post = a.nodes.post.outbox
+        post.transmit, transmit = (lambda _name, _payload: None), post.transmit
+        async with peer_of(a.broker, TCP) as peer:
+            await connected(peer, clean=False)
+            peer.send(job("$jobs/mail", b"once", 2))
+            assert await peer.rest() == b""
+        assert not bodies(nodes)
+        post.transmit = transmit
         async with peer_of(b.broker, TCP) as peer:
             await connected(peer, clean=False)
             await peer.ask(job("$jobs/mail", b"once", 2, dup=True), PUBREC)
