@@ -7,6 +7,7 @@ module: registries (`vmq.core.registry`), routes (`vmq.core.trie`), connections.
 """
 
 import logging
+from collections.abc import Callable
 from typing import Any, Final
 
 from mypy_extensions import mypyc_attr
@@ -83,6 +84,9 @@ class FrontPort:
 
     def settle(self, number: int, packet_id: int, message: Any, wait: Confirmations) -> None:
         """It is where it goes, whatever becomes of this node: its packet id counts even then, once `wait` is told."""
+
+    def release(self, number: int, packet_id: int, then: "Callable[[], None]") -> None:
+        """It came to nothing: its packet id is to be new when it comes again; `then` is called once it is."""
 
     def on_pubrels(self, number: int, run: bytes, output: Output) -> None:
         """The client has sent PUBREL packets of four bytes each: what answers them waits for the owner."""

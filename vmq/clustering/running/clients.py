@@ -3,6 +3,7 @@
 Each port stands in front of the one that was there, which goes on to serve what is no business of slots.
 """
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from vmq.clustering.routing.shared_dispatch import SlotTargets
@@ -139,6 +140,9 @@ class SlotPackets(FrontPort):
 
     def settle(self, number: int, packet_id: int, message: Message, wait: Confirmations) -> None:
         self._fronts.settle(number, packet_id, message, wait)
+
+    def release(self, number: int, packet_id: int, then: Callable[[], None]) -> None:
+        self._fronts.release(number, packet_id, then)
 
     def on_acknowledged(self, number: int, kind: int, packet_id: int) -> None:
         self._fronts.on_acknowledged(number, kind, packet_id)

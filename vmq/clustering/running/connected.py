@@ -52,9 +52,9 @@ class SlotClient:
         self.last = 0
         self.subscribing: dict[int, Pending] = {}
         self.unsubscribing: dict[int, Confirmations] = {}
-        #: What follows when a QoS 2 message of it is safe, and who waits for a packet id to be free.
+        #: What follows when a QoS 2 message of it is safe, and when a packet id is free.
         self.publishing: dict[int, list[Callable[[], None]]] = {}
-        self.releasing: dict[int, Confirmations] = {}
+        self.releasing: dict[int, Callable[[], None]] = {}
         #: Subscriptions that its owner has not been told of: filter -> QoS, and the filter that was asked for.
         self.fresh: dict[str, tuple[int, str]] = {}
         #: Packet ids of QoS 2 messages that plugins kept back.

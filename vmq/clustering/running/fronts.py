@@ -430,13 +430,17 @@ class SlotFronts:
             return
         wait = output.confirmations()
         for index in range(0, len(run), 4):
-            packet_id = packet_id_at(run, index, PUBREL)
-            older = client.releasing.get(packet_id)
-            if older is not None:
-                older.confirm()
             wait.expect()
-            client.releasing[packet_id] = wait
-            self._front.step(number, SessionStep(words.PUBREL, packet_id))
+            self.release(number, packet_id_at(run, index, PUBREL), wait.confirm)
+
+    def release(self, number: int, packet_id: int, then: Callable[[], None]) -> None:
+        """A packet id of a client may mean another message from now on."""
+        client = self._clients.get(number)
+        if client is None:
+            return
+        client.releasing.pop(packet_id, _nothing)()
+        client.releasing[packet_id] = then
+        self._front.step(number, SessionStep(words.PUBREL, packet_id))
         self._soon()
 
     def step(self, number: int, step: Given) -> None:
@@ -469,13 +473,15 @@ class SlotFronts:
             else:
                 client.queue.send_pubrel(step.packet)
         elif step.kind == words.SEND_PUBCOMP:
-            _confirm(client.releasing.pop(step.packet, None))
+            client.releasing.pop(step.packet, _nothing)()
         elif step.kind == words.SUBSCRIBED:
             pending = client.subscribing.pop(step.packet, None)
             if pending is not None:
                 pending.finish(None)
         elif step.kind == words.UNSUBSCRIBED:
-            _confirm(client.unsubscribing.pop(step.packet, None))
+            wait = client.unsubscribing.pop(step.packet, None)
+            if wait is not None:
+                wait.confirm()
 
     def _send_run(self, client: SlotClient, number: int, sending: SendingRun) -> None:
         run, queue = sending.run, client.queue
@@ -497,11 +503,6 @@ class SlotFronts:
             client.withheld.add(packet)
         self._front.step(client.queue.number, SessionStep(kind, packet))
         self._soon()
-
-
-def _confirm(wait: Confirmations | None) -> None:
-    if wait is not None:
-        wait.confirm()
 
 
 def _nothing() -> None:

@@ -26,13 +26,12 @@ from vmq.jobs.commit import JobCommit
 from vmq.jobs.mqtt.asked import Asked
 from vmq.jobs.mqtt.copied import acknowledge_when_copied
 from vmq.jobs.mqtt.delayed import QUEUE, Kept
-from vmq.jobs.mqtt.received import has_come, received_key, remembering, settling
+from vmq.jobs.mqtt.received import forget, has_come, received_key, remembering, settling
 from vmq.jobs.mqtt.settling import JobSettling
 from vmq.jobs.options import AddOptions, check_queue, options_from
 from vmq.jobs.queue import Job
 from vmq.jobs.queues import JobRefusedError
 from vmq.jobs.stock import LONGEST
-from vmq.mqtt.encoder import PACKET_IDS, PUBREL_HEAD
 from vmq.mqtt.message import Message
 from vmq.mqtt.packets import ProtocolError
 from vmq.mqtt.special import (
@@ -229,10 +228,15 @@ class MqttPublishing:
     def give_up(self, client: Any, asked: Asked, reason: str) -> None:
         """What could not be added in time is refused unacknowledged."""
         self.tell(client, asked, reason, b"")
-        if asked.message.qos == 2:
-            # A session in a slot knows its packet id, and is not to take it for done when it comes again.
-            client.queue_of().on_pubrels(PUBREL_HEAD + PACKET_IDS[asked.packet_id], client.output)
         client.output.close(f"a job is refused: {reason} [MQTT-4.8.0-2]")
+
+    def fail(self, client: Any, asked: Asked, reason: str) -> None:
+        """The same of what is not on its hosts in time: a session may know its packet id."""
+        then = partial(self.give_up, client, asked, reason)
+        if asked.message.qos == 2:
+            forget(client, asked.packet_id, then)
+        else:
+            then()
 
     def add_job(self, asked: Asked, key: bytes) -> list[Job]:
         """Adds the job; what is not on its hosts yet.
@@ -274,7 +278,7 @@ class MqttPublishing:
             client.queue_of().on_routed(message, client)
             counts = settling(client, packet_id, message)
         if jobs and message.qos:
-            failed = partial(self.give_up, client, asked)
+            failed = partial(self.fail, client, asked)
             acknowledge_when_copied(client, self.commit, jobs, failed, counts)
         elif counts is not None:
             self.unstored.append((self.commit.barrier(), counts))

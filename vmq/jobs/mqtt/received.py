@@ -65,3 +65,12 @@ def settling(client: Any, packet_id: int, message: Message) -> Callable[[], None
     wait = client.output.confirmations()
     wait.expect()
     return partial(queue.port.settle, queue.number, packet_id, message, wait)
+
+
+def forget(client: Any, packet_id: int, then: Callable[[], None]) -> None:
+    """Calls `then` when a session takes a packet id for new that came to nothing: else it would not be added again."""
+    queue = client.queue_of()
+    if isinstance(queue, FrontQueue):
+        queue.port.release(queue.number, packet_id, then)
+    else:
+        then()
