@@ -5,11 +5,12 @@ from collections.abc import Callable, Mapping
 from vmq.clustering.messages.fronts import Attached, SessionStep
 from vmq.clustering.slots import words
 from vmq.clustering.slots.flow import Given
-from vmq.core.hook_sites import Pending
+from vmq.core.hook_sites import Hooks, Pending
 from vmq.core.output import Output
 from vmq.core.source import Source
 from vmq.durable import Confirmations
 from vmq.mqtt.message import Delivery
+from vmq.mqtt.packets import PUBACK, PUBREC
 from vmq.protocol.client import Client
 from vmq.protocol.front_queue import FrontQueue
 
@@ -65,6 +66,15 @@ class SlotClient:
     def ticket(self) -> int:
         self.last = self.last % 65_535 + 1
         return self.last
+
+    def tell_acked(self, hooks: Hooks, kind: int, packet_id: int) -> None:
+        """Tells plugins that the client has a message, if they want to know."""
+        delivery = self.unacknowledged.get(packet_id)
+        if delivery is None or kind != (PUBACK if delivery.qos == 1 else PUBREC):
+            return
+        del self.unacknowledged[packet_id]
+        if hooks.on_acked is not None:
+            self.queue.tell_acked(hooks.on_acked, delivery)
 
 
 def queue_of(source: Source) -> FrontQueue | None:

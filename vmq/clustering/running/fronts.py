@@ -295,11 +295,7 @@ class SlotFronts:
         self._soon()
 
     def _joins(
-        self,
-        queue: FrontQueue | None,
-        slot: tuple[int, str],
-        message: Message,
-        wait: Confirmations,
+        self, queue: FrontQueue | None, slot: tuple[int, str], message: Message, wait: Confirmations
     ) -> bool:
         """Whether a message is one with the last, which has the same answer."""
         but = self._but(queue)
@@ -339,8 +335,7 @@ class SlotFronts:
         client_id, origin = client.client_id, self._machines.origin
         slot = slot_of(client_id, self._machines.slots.slots)
         addresses = origin.reserve([(slot, ONLY + client_id)])
-        topic, payload = message.topic, message.payload
-        publication = Publication(topic, payload, qos, 0, _nothing, retain)
+        publication = Publication(message.topic, message.payload, qos, 0, _nothing, retain)
         origin.publish(addresses, publication)
         self._soon()
 
@@ -399,7 +394,7 @@ class SlotFronts:
         if kind == PUBREC and packet_id not in connection.table:
             client.queue.send_pubrel(packet_id)  # also for an id that is unknown [MQTT-4.3.3-1]
             return
-        self._tell_acked(client, kind, packet_id)
+        client.tell_acked(self._core.hooks, kind, packet_id)
         self._front.step(number, SessionStep(_STEPS[kind], packet_id))
         self._soon()
 
@@ -409,20 +404,11 @@ class SlotFronts:
         if client is None:
             return
         if client.unacknowledged:
+            hooks = self._core.hooks
             for index in range(0, len(run), 4):
-                self._tell_acked(client, PUBACK, run[index + 2] << 8 | run[index + 3])
+                client.tell_acked(hooks, PUBACK, run[index + 2] << 8 | run[index + 3])
         self._front.acknowledge(number, run)
         self._soon()
-
-    def _tell_acked(self, client: SlotClient, kind: int, packet_id: int) -> None:
-        """Tells plugins that the client has a message."""
-        delivery = client.unacknowledged.get(packet_id)
-        if delivery is None or kind != (PUBACK if delivery.qos == 1 else PUBREC):
-            return
-        del client.unacknowledged[packet_id]
-        told = self._core.hooks.on_acked
-        if told is not None:
-            client.queue.tell_acked(told, delivery)
 
     def on_pubrels(self, number: int, run: bytes, output: Output) -> None:
         client = self._clients.get(number)
