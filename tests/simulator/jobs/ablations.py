@@ -173,7 +173,7 @@ ABLATIONS: dict[str, Ablation] = {
     "mending": Ablation(
         "copies are made anew where a holder is gone",
         ((CopyMender, "_mend", _nothing),),
-        (("wipe",), (13,)),
+        (("wipe",), (0,)),
         piles=True,
     ),
     "one": Ablation(
@@ -190,7 +190,7 @@ ABLATIONS: dict[str, Ablation] = {
     "all": Ablation(
         "a tombstone goes once all that may have the job know",
         ((JobEnding, "_look", _without_all),),
-        (("split", "kill"), (2,)),
+        (("split", "kill"), (0,)),
     ),
     "hand over": Ablation(
         "who stops hands over what it serves",
@@ -224,7 +224,7 @@ ABLATIONS: dict[str, Ablation] = {
     "collector": Ablation(
         "who asks all whether they know that a job is done forgets it, and nobody else does before",
         ((JobEnding, "_on_heard", _forgets_for_all),),
-        (("kill", "stop", "pause", "wipe"), (70,)),
+        (("kill", "stop", "pause", "wipe"), (3,)),
     ),
     "lost": Ablation(
         "a tombstone waits for no node that lost its disk",
