@@ -1,4 +1,4 @@
-"""What a cluster of fifty nodes says grows with what docs/scaling.md says, and with nothing else."""
+"""What a cluster of a hundred nodes says grows with what docs/scaling.md says, and with nothing else."""
 
 import pytest
 
@@ -6,12 +6,12 @@ from tests.bench.scaling import CountingSim, idle
 from vmq_cluster.messages import Heartbeat
 from vmq_cluster.options import Options
 
-MANY = 50
+MANY = 100
 
 
 @pytest.fixture(scope="module")
 def sim() -> CountingSim:
-    """Fifty nodes in which nothing happens, after a minute."""
+    """A hundred nodes in which nothing happens, after a minute."""
     made = CountingSim()
     made.ready(MANY)
     made.run(2)
