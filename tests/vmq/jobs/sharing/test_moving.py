@@ -55,6 +55,13 @@ async def test_a_job_is_added_once_though_its_session_moves_before_the_packet_id
         assert sorted(bodies(nodes).values()) == [b"another", b"once", b"third"]
 
 
+async def comes_again_at(node: JobNode) -> None:
+    """The client sends its job once more, at another node, and hears of it."""
+    async with peer_of(node.broker, TCP) as peer:
+        await connected(peer, clean=False)
+        await peer.ask(job("$jobs/mail", b"once", 2, dup=True), PUBREC)
+
+
 async def test_a_packet_id_is_known_when_the_job_is_on_its_hosts_though_its_client_is_away(
     tmp_path: Path,
 ) -> None:
@@ -70,9 +77,7 @@ async def test_a_packet_id_is_known_when_the_job_is_on_its_hosts_though_its_clie
         await until(lambda: subscriber.output is None)
         post.transmit = transmit
         await until(lambda: [each.state for each in a.machine.jobs.values()] == [2])
-        async with peer_of(b.broker, TCP) as peer:
-            await connected(peer, clean=False)
-            await peer.ask(job("$jobs/mail", b"once", 2, dup=True), PUBREC)
+        await comes_again_at(b)
         assert list(bodies(nodes).values()) == [b"once"]
 
 
@@ -147,9 +152,7 @@ async def test_a_job_that_came_to_no_host_in_time_is_added_when_it_comes_again(
             assert await peer.rest() == b""
         assert not bodies(nodes)
         post.transmit = transmit
-        async with peer_of(b.broker, TCP) as peer:
-            await connected(peer, clean=False)
-            await peer.ask(job("$jobs/mail", b"once", 2, dup=True), PUBREC)
+        await comes_again_at(b)
         assert list(bodies(nodes).values()) == [b"once"]
 
 
