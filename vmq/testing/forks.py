@@ -24,7 +24,7 @@ from contextlib import ExitStack, suppress
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
-from typing import IO, Any, Final, NoReturn
+from typing import IO, Any, Final
 
 #: What a broker imports in any case; and, with memory that others have not, what one with streams or in a cluster does,
 #: and commands do.
@@ -279,7 +279,7 @@ def serve(orders: socket.socket) -> tuple[str, list[str]]:
         if orders.fileno() in ready:
             raw, fds, _, _ = socket.recv_fds(orders, _LARGEST, 16)
             if not raw:
-                _end(0)
+                sys.exit()
             pid = os.fork()
             if not pid:
                 signal.set_wakeup_fd(-1)
@@ -340,6 +340,8 @@ def _fork_from_a_child() -> tuple[str, list[str]] | None:
 
 def main() -> None:
     """Imports what a broker needs, and forks brokers for whoever has the other end of the socket."""
+    codes: list[int] = []
+    atexit.register(_leave, codes)  # before the imports, which register what is to run first
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the tests say when brokers end
     orders = socket.socket(fileno=int(sys.argv[1]))
     for name in sys.argv[2:]:
@@ -351,6 +353,27 @@ def main() -> None:
     sources.type_problems(options.Config(), str)  # what it looks up of options it keeps
     gc.collect()
     gc.freeze()
+    try:
+        _serve_and_run(orders)
+    except SystemExit as end:
+        if end.code is None or isinstance(end.code, int):
+            codes.append(end.code or 0)
+        raise
+    codes.append(0)
+
+
+def _leave(codes: list[int]) -> None:
+    """Ends with this code, and takes nothing apart that was imported: that takes longer than the start.
+
+    All other exit functions have run by then, and threads have ended. Without a code the interpreter ends by itself.
+    """
+    if codes:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(codes[0])
+
+
+def _serve_and_run(orders: socket.socket) -> None:
     module, arguments = serve(orders)
     # Once more in each worker, which may serve Flight.
     while _WORKER in sys.modules and (module == _WORKER or arguments[:1] == ["start"]):
@@ -359,23 +382,7 @@ def main() -> None:
             break
         module, arguments = forked
     sys.argv = [module or "vmq", *arguments]
-    code: str | int | None = 0
-    try:
-        _run(module, arguments)
-    except SystemExit as end:
-        code = end.code or 0
-    if isinstance(code, int):
-        _end(code)
-    sys.exit(code)
-
-
-def _end(code: int) -> NoReturn:
-    """Ends as an interpreter does, but takes nothing apart that was imported: that takes longer than the start."""
-    threading._shutdown()  # type: ignore[attr-defined]  # it has no public name
-    atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+    _run(module, arguments)
 
 
 def _run(module: str, arguments: list[str]) -> None:
