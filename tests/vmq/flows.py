@@ -30,6 +30,8 @@ FILTERS = st.sampled_from(["t/0", "t/1", "t/+", "u", "#"])
 QOS = st.integers(0, 2)
 #: The second is too long to stand in a queue entry of the store.
 PADDING = st.sampled_from([0, 2000])
+#: The first has a place for one long message, and for a short one beside it.
+WINDOW_BYTES = st.sampled_from([3000, 1 << 20])
 
 
 @dataclass(eq=False)
@@ -38,6 +40,8 @@ class Item:
 
     payload: bytes
     qos: int
+    #: What it counts in the window, as its options do: bytes of topic and payload.
+    length: int
     retain: bool = False
     released: bool = False
     pid: int = 0
@@ -82,7 +86,7 @@ class ModelQueue:
         """A message that a subscription matched."""
         if item.qos == 0:
             self.deliver_quick(item)
-        elif self.free_to_send():
+        elif self.free_to_send(item.length):
             self.send(item)
         elif self.make_room(self.limit()):
             self.waiting.append(item)
@@ -112,19 +116,25 @@ class ModelQueue:
         for item in items:
             if not (item.qos and self.durable):
                 continue
-            if self.free_to_send():
+            if self.free_to_send(item.length):
                 self.send(item)
             else:
                 self.waiting.append(item)
         self.burst += [item for item in items if not (item.qos and self.durable)]
         self.run()
 
-    def free_to_send(self) -> bool:
+    def free_to_send(self, length: int) -> bool:
         waits = self.waiting or self.burst
-        return self.online and not self.blocked and not waits and self.window_open()
+        return self.online and not self.blocked and not waits and self.has_place(length)
 
     def window_open(self) -> bool:
         return len(self.inflight) < (self.options.max_inflight_messages or 65_535)
+
+    def has_place(self, length: int) -> bool:
+        """An empty window has one for a message of any length."""
+        sent = sum(item.length for item in self.inflight if not item.released)
+        fits = not self.inflight or sent + length <= self.options.max_inflight_bytes
+        return self.window_open() and fits
 
     def limit(self) -> int:
         offline, online = self.options.max_offline_messages, self.options.max_online_messages
@@ -145,11 +155,13 @@ class ModelQueue:
     def count(self) -> int:
         return len(self.waiting) + len(self.quick)
 
-    def would_take(self) -> bool:
+    def would_take(self, length: int) -> bool:
         """Whether a QoS 1 or 2 message would be sent or wait, not be dropped."""
         limit = self.limit()
         room = limit < 0 or self.count() < limit
-        return room or self.free_to_send() or (self.options.drop_oldest and bool(self.waiting))
+        return (
+            room or self.free_to_send(length) or (self.options.drop_oldest and bool(self.waiting))
+        )
 
     def send(self, item: Item) -> None:
         self.inflight.append(item)
@@ -169,10 +181,11 @@ class ModelQueue:
             elif self.quick:
                 item = self.quick.pop(0)
                 self.quick_events.append(("publish", item.payload, 0, False, item.retain))
-            elif self.waiting and self.window_open():
-                self.send(self.waiting.pop(-1 if self.options.lifo else 0))
             else:
-                return
+                end = -1 if self.options.lifo else 0
+                if not (self.waiting and self.has_place(self.waiting[end].length)):
+                    return
+                self.send(self.waiting.pop(end))
 
     def go_online(self) -> None:
         self.online, self.blocked = True, False
@@ -232,6 +245,7 @@ class FlowMachine(RuleBasedStateMachine):
 
     @initialize(
         window=st.integers(1, 3),
+        window_bytes=WINDOW_BYTES,
         online=st.integers(-1, 4),
         offline=st.integers(-1, 4),
         oldest=st.booleans(),
@@ -242,6 +256,7 @@ class FlowMachine(RuleBasedStateMachine):
     def build(
         self,
         window: int,
+        window_bytes: int,
         online: int,
         offline: int,
         oldest: bool,
@@ -256,6 +271,7 @@ class FlowMachine(RuleBasedStateMachine):
 
         def change(options: CoreOptions) -> None:
             options.max_inflight_messages = window
+            options.max_inflight_bytes = window_bytes
             options.max_online_messages = online
             options.max_offline_messages = offline
             options.drop_oldest = oldest
@@ -365,7 +381,8 @@ class FlowMachine(RuleBasedStateMachine):
         for message in matched:  # in the order of the retained store, which promises none
             payload, published = self.retained[message.topic.decode()]
             wanted = self.effective(published, qos)
-            items.append(Item(payload, wanted, retain=True, brought_by=topic_filter))
+            length = len(message.topic) + len(payload)
+            items.append(Item(payload, wanted, length, retain=True, brought_by=topic_filter))
         session.queue.deliver_retained(topic_filter, items)
         self.check()
 
@@ -464,7 +481,8 @@ class FlowMachine(RuleBasedStateMachine):
         for session in self.sessions.values():
             granted = [wish for each, wish in session.subscriptions.items() if matches(each, topic)]
             if granted:
-                session.queue.deliver(Item(payload, self.effective(qos, max(granted))))
+                wanted = self.effective(qos, max(granted))
+                session.queue.deliver(Item(payload, wanted, len(topic) + len(payload)))
 
     # Acknowledging
 

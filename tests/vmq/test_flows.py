@@ -5,9 +5,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from tests.support.present import present
 from tests.support.wire import PUBACK, PUBLISH, PUBREC, publish_packet
-from tests.vmq.flows import PADDING, QOS, TOPICS, FlowMachine
+from tests.vmq.flows import PADDING, QOS, TOPICS, WINDOW_BYTES, FlowMachine
+from tests.vmq.test_store_model import check_sizes
 from vmq.mqtt.topics import matches
+from vmq.store.lines import is_end
 
 
 class DurableFlowMachine(FlowMachine):
@@ -41,7 +44,7 @@ class DurableFlowMachine(FlowMachine):
             granted = [wish for each, wish in session.subscriptions.items() if matches(each, topic)]
             wanted = self.effective(qos, max(granted)) if granted else 0
             if session.queue.durable and wanted > 0:
-                stored = stored or session.queue.would_take()
+                stored = stored or session.queue.would_take(len(topic) + len(payload))
                 if other in self.clients:
                     sent = [each for each in self.clients[other].take() if each.type == PUBLISH]
                     early = [payload] if wanted == 1 and not self.house.options.lifo else []
@@ -72,16 +75,23 @@ class DrainMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.flows = DurableFlowMachine()
+        self.crashes = 0
 
-    @initialize(window=st.integers(1, 3), lifo=st.booleans(), step=st.sampled_from([1, 3, 100]))
-    def build(self, window: int, lifo: bool, step: int) -> None:
-        self.flows.build(window, -1, -1, oldest=False, lifo=lifo, upgrade=False, step=step)
-        self.flows.connect("c", clean=True)
+    @initialize(
+        window=st.integers(1, 3),
+        window_bytes=WINDOW_BYTES,
+        lifo=st.booleans(),
+        step=st.sampled_from([1, 3, 100]),
+    )
+    def build(self, window: int, window_bytes: int, lifo: bool, step: int) -> None:
+        options = {"oldest": False, "lifo": lifo, "upgrade": False, "step": step}
+        self.flows.build(window, window_bytes, -1, -1, **options)
+        self.flows.connect("b", clean=True)  # who publishes when the subscriber is away
 
-    @rule(data=st.data(), qos=st.sampled_from([1, 2, 2]), count=st.integers(1, 4))
-    def publish(self, data: st.DataObject, qos: int, count: int) -> None:
+    @rule(data=st.data(), qos=st.sampled_from([1, 2, 2]), count=st.integers(1, 4), padding=PADDING)
+    def publish(self, data: st.DataObject, qos: int, count: int, padding: int) -> None:
         for _ in range(count):
-            self.flows.publish(data, "t/0", qos, retain=False, padding=0)
+            self.flows.publish(data, "t/0", qos, retain=False, padding=padding)
 
     @rule(steps=st.integers(1, 3))
     def acknowledge(self, steps: int) -> None:
@@ -109,16 +119,18 @@ class DrainMachine(RuleBasedStateMachine):
 
     @rule()
     def crash(self) -> None:
+        self.crashes += 1
         self.flows.crash()
-        self.flows.connect("c", clean=True)
+        self.flows.connect("b", clean=True)
 
     @invariant()
     def all_is_well(self) -> None:
         self.flows.promises_hold()
         self.flows.sizes_agree()
+        check_sizes(present(self.flows.house.store), self.crashes)
 
     def teardown(self) -> None:
-        """In the end the subscriber gets everything."""
+        """In the end the subscriber gets everything, and nothing of it stays in the store."""
         flows = self.flows
         try:
             if "a" not in flows.clients:
@@ -128,6 +140,8 @@ class DrainMachine(RuleBasedStateMachine):
             queue = flows.sessions["a"].queue
             assert (queue.waiting, queue.inflight) == ([], [])
             assert flows.house.queue("a").waiting() == 0
+            records = [key for key, _ in present(flows.house.store).db.iterator()]
+            assert [key for key in records if key[:1] in b"qimc" and not is_end(key)] == []
         finally:
             flows.teardown()
 

@@ -174,14 +174,16 @@ def test_a_full_queue_in_bytes_pauses_publishers_until_it_is_half_empty(house: H
 # --- on disk
 
 
-def test_a_connected_durable_queue_has_a_window_in_memory(durable: House) -> None:
+@pytest.mark.parametrize("lifo", (False, True))
+def test_a_connected_durable_queue_has_a_window_in_memory(durable: House, lifo: bool) -> None:
+    durable.options.lifo = lifo
     client = subscribed(durable, clean=False)
     for index in range(100):
         send(durable, index, MIB // 10)
     queue = client.queue
     assert queue.pending_bytes <= PENDING_BYTES
     assert queue.backlog > 70
-    assert read_on(client) == list(range(100))
+    assert sorted(read_on(client)) == list(range(100))
     assert queue.waiting_bytes() == 0
 
 

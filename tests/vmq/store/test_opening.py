@@ -10,14 +10,15 @@ import plyvel
 import pytest
 
 from tests.vmq.test_store_model import commit, delivery, number
-from tests.vmq.test_stored_queue import only, start
 from vmq.mqtt.message import Message
+from vmq.store.entries import StoredSession
 from vmq.store.files import masked_crc
 from vmq.store.lines import END, LINES, is_end, scan
 from vmq.store.opening import (
     StoreDamagedError,
     ended_sessions,
     open_leveldb,
+    open_store,
     repair_folder,
     stored_retained,
     stored_sessions,
@@ -30,6 +31,15 @@ from vmq.store.walk import Walk
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "data" / "store"
+
+
+def start(path: Path) -> Store:
+    return open_store(path, "os", lambda: None)
+
+
+def only(store: Store) -> StoredSession:
+    (session,) = stored_sessions(store)
+    return session
 
 
 # What is opened, and what is refused
