@@ -10,9 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.conformance.peers import Peers
-from tests.conftest import BrokerFactory
 from tests.support import wire as mqtt
-from vmq.testing.process import BrokerProcess
 
 # --- remaining length, pieces and segments
 
@@ -216,24 +214,3 @@ def test_expected_resuming_is_no_new_subscription(peers: Peers, topic: str) -> N
     wire.expect_nothing()
     wire.disconnect()
     peers.resume("s").expect_nothing()
-
-
-def test_expected_window_is_kept(
-    fresh_broker: BrokerFactory, peers_at: Callable[[BrokerProcess], Peers]
-) -> None:
-    """No more than max_inflight_messages are unacknowledged; each PUBACK lets one more out."""
-    peers = peers_at(fresh_broker(env={"VMQ_QUEUE__MAX_INFLIGHT_MESSAGES": "3"}))
-    topic = peers.topic("a")
-    wire = peers.subscriber((topic, 2))
-    publisher = peers.client()
-    for number in range(8):
-        publisher.publish(topic, b"%d" % number, qos=1 + number % 2)
-    flying = [wire.expect_publish(topic, b"%d" % number) for number in range(3)]
-    wire.expect_nothing()
-    for number in range(3, 8):
-        wire.acknowledge(flying.pop(0))
-        flying.append(wire.expect_publish(topic, b"%d" % number))
-        wire.expect_nothing()
-
-
-# --- violations are logged

@@ -39,7 +39,6 @@ class Restarts:
 
 
 Restart = Callable[[Restarts], Peers]
-both_ways = pytest.mark.parametrize("restart", [Restarts.stop_and_start, Restarts.kill_and_start])
 
 
 @pytest.fixture
@@ -48,7 +47,7 @@ def restarts(fresh_broker: BrokerFactory, tmp_path: Path) -> Iterator[Restarts]:
         yield Restarts(fresh_broker, tmp_path, stack)
 
 
-@both_ways
+@pytest.mark.parametrize("restart", [Restarts.stop_and_start, Restarts.kill_and_start])
 def test_expected_session_survives(restarts: Restarts, restart: Restart) -> None:
     """Subscriptions, messages in flight, released and waiting ones are there after a restart."""
     peers = restarts.peers()
@@ -74,15 +73,14 @@ def test_expected_session_survives(restarts: Restarts, restart: Restart) -> None
     again.expect_publish(topic, b"later", qos=1)
 
 
-@both_ways
-def test_expected_received_qos_2_survives(restarts: Restarts, restart: Restart) -> None:
+def test_expected_received_qos_2_survives(restarts: Restarts) -> None:
     """A QoS 2 PUBLISH acknowledged by PUBREC and repeated after a restart is delivered once."""
     peers = restarts.peers()
     topic = peers.topic("a")
     peers.subscriber((topic, 2), part="s", clean=False).disconnect()
     publisher = peers.client("p", clean=False)
     publisher.ask(mqtt.publish_packet(topic, b"once", qos=2, packet_id=5), mqtt.PUBREC)
-    peers = restart(restarts)
+    peers = restarts.kill_and_start()
     publisher = peers.resume("p")
     publisher.ask(mqtt.publish_packet(topic, b"once", qos=2, packet_id=5, dup=True), mqtt.PUBREC)
     publisher.pubrel(5)
@@ -92,19 +90,17 @@ def test_expected_received_qos_2_survives(restarts: Restarts, restart: Restart) 
     wire.expect_nothing()
 
 
-@both_ways
-def test_expected_retained_survive(restarts: Restarts, restart: Restart) -> None:
+def test_expected_retained_survive(restarts: Restarts) -> None:
     """Retained messages, and their erasure, outlive a restart."""
     peers = restarts.peers()
     for part in ("kept", "erased"):
         peers.publish(peers.topic(part), part.encode(), qos=1, retain=True)
     peers.publish(peers.topic("erased"), b"", qos=1, retain=True)
-    peers = restart(restarts)
+    peers = restarts.kill_and_start()
     peers.expect_retained(peers.topic("#"), peers.topic("kept"), b"kept", 1)
 
 
-@both_ways
-def test_expected_ended_sessions_stay_ended(restarts: Restarts, restart: Restart) -> None:
+def test_expected_ended_sessions_stay_ended(restarts: Restarts) -> None:
     """A session that clean session 1 ended, and a filter that was removed, do not come back."""
     peers = restarts.peers()
     topic = peers.topic("a")
@@ -113,7 +109,7 @@ def test_expected_ended_sessions_stay_ended(restarts: Restarts, restart: Restart
     kept = peers.subscriber((topic, 1), part="kept", clean=False)
     kept.unsubscribe(topic)
     kept.disconnect()
-    peers = restart(restarts)
+    peers = restarts.kill_and_start()
     peers.publish(topic, b"x", qos=1)
     wire = peers.raw()
     assert wire.connect(peers.id("gone"), clean=False).session_present == 0

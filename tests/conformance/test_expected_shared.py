@@ -1,14 +1,11 @@
 """Shared subscriptions, `$share/group/filter`, for clients of 3.1.1."""
 
 from collections import Counter
-from collections.abc import Callable
 
 import pytest
 
 from tests.conformance.peers import Peers
-from tests.conftest import BrokerFactory
 from tests.support import wire as mqtt
-from vmq.testing.process import BrokerProcess
 
 BAD_SHARES = (
     "$share/g",
@@ -156,19 +153,6 @@ def test_expected_share_redelivery(peers: Peers, publisher: mqtt.Wire, qos: int)
     assert numbers == list(range(1 if qos == 1 else 0, 40))
 
 
-def test_expected_share_redelivery_to_the_rest(peers: Peers, publisher: mqtt.Wire) -> None:
-    """Nothing is lost or doubled while members of a group die one after the other."""
-    name, topic = share(peers, "a"), peers.topic("a")
-    members = {f"m{n}": peers.subscriber((name, 1), part=f"m{n}") for n in range(4)}
-    for number in range(60):
-        publisher.publish(topic, b"%d" % number, qos=1)
-    for part in ("m0", "m1", "m2"):
-        members[part].close()
-        peers.settle(part)
-    numbers = [int(got.payload) for got in gather(members["m3"])]
-    assert sorted(numbers) == list(range(60))
-
-
 def test_expected_share_redelivery_of_the_absent(peers: Peers, publisher: mqtt.Wire) -> None:
     """A durable member that leaves hands on what it holds too, but for QoS 2 that was sent.
 
@@ -206,31 +190,6 @@ def test_expected_share_only_member_resumes(peers: Peers, publisher: mqtt.Wire) 
         assert repeat.packet_id == held.packet_id
         again.acknowledge(repeat)
     assert [int(got.payload) for got in gather(again)] == list(range(20, 30))
-
-
-def test_expected_share_absent_member_keeps_its_part(peers: Peers) -> None:
-    """A group whose only member is away keeps messages for it, as a plain subscription does."""
-    peers.subscriber((share(peers, "a"), 1), part="s", clean=False).disconnect()
-    for number in range(5):
-        peers.publish(peers.topic("a"), b"%d" % number, qos=1)
-    again = peers.resume("s")
-    assert [int(got.payload) for got in gather(again)] == list(range(5))
-
-
-def test_expected_share_prefers_the_present(
-    fresh_broker: BrokerFactory, peers_at: Callable[[BrokerProcess], Peers]
-) -> None:
-    """With prefer_online_before_local absent members get nothing while another is there."""
-    policy = {"VMQ_SESSION__SHARED_SUBSCRIPTION_POLICY": "prefer_online_before_local"}
-    peers = peers_at(fresh_broker(env=policy))
-    name = share(peers, "a")
-    peers.subscriber((name, 1), part="s", clean=False).disconnect()
-    present = peers.subscriber((name, 1))
-    publisher = peers.client()
-    for number in range(15):
-        publisher.publish(peers.topic("a"), b"%d" % number, qos=1)
-    assert [int(got.payload) for got in gather(present)] == list(range(15))
-    peers.resume("s").expect_nothing()
 
 
 def test_expected_share_no_retained(peers: Peers) -> None:
