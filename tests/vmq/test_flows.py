@@ -140,8 +140,10 @@ class DrainMachine(RuleBasedStateMachine):
             queue = flows.sessions["a"].queue
             assert (queue.waiting, queue.inflight) == ([], [])
             assert flows.house.queue("a").waiting() == 0
+            flows.clients.pop("a").lose()
+            flows.house.settle()
             records = [key for key, _ in present(flows.house.store).db.iterator()]
-            assert [key for key in records if key[:1] in b"qimc" and not is_end(key)] == []
+            assert [key for key in records if key[:1] in b"qijmc" and not is_end(key)] == []
         finally:
             flows.teardown()
 

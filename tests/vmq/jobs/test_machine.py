@@ -97,13 +97,6 @@ def test_a_job_that_lives_too_long_is_a_dead_letter_which_has_its_time_too() -> 
     assert house.machine.counts.dead_dropped == 1
 
 
-def test_dead_letters_are_bounded() -> None:
-    house = House(dead_maxlen=2)
-    jobs = [house.add(b"%d" % number, ttl=1 + number) for number in range(4)]
-    house.passes(10)
-    assert list(house.machine.jobs.values()) == jobs[2:]
-
-
 def test_a_delayed_job_waits_for_its_time_and_lives_from_then(house: House) -> None:
     job = house.add(delay=50, ttl=10)
     house.passes(49.8)

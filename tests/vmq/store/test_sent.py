@@ -126,36 +126,6 @@ def check_sizes(house: House) -> bool:
     return store.sizes.total == size
 
 
-def test_what_is_not_acknowledged_is_where_all_in_flight_lies_once_the_client_is_gone(
-    durable: House,
-) -> None:
-    client = came_back(durable, 3, 5)
-    sent = published(client)
-    acknowledge(client, sent[:1])
-    sent = sent[1:] + published(client)
-    client.lose()
-    step(durable)
-    store = present(durable.store)
-    assert entries(store) == "iiiq"
-    durable.patient = False
-    again = durable.client("reader", clean=False)
-    assert told(again.take()) == [(each.payload, each.packet_id, True) for each in sent]
-
-
-def test_a_drained_queue_leaves_nothing(durable: House) -> None:
-    client = came_back(durable, 3, 10)
-    found: list[bytes] = []
-    while packets := published(client):
-        found += [each.payload for each in packets]
-        acknowledge(client, packets)
-    assert found == [b"%d" % number for number in range(10)]
-    client.lose()
-    step(durable)
-    assert durable.store is not None
-    assert entries(durable.store) == ""
-    assert check_sizes(durable)
-
-
 def test_a_session_that_ends_leaves_no_places(tmp_path: Path, durable: House) -> None:
     client = came_back(durable, 3, 5)
     published(client)

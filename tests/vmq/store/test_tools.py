@@ -501,12 +501,6 @@ def test_references_are_counted_in_sorted_runs(
     assert folder is None or not Path(folder.name).exists()
 
 
-def test_references_of_nothing() -> None:
-    references = References()
-    assert list(references) == []
-    references.close()
-
-
 def test_counts_are_compared_across_runs(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(counting, "COUNTED_IN_MEMORY", 1)
     assert check(data).problems == []
