@@ -8,7 +8,6 @@ from tests.clients.client import AT_ONE_QOS, KINDS, Kind
 from tests.clients.factory import ClientFactory, new_client_id
 
 MIB = 1 << 20
-MANY = 300
 WEBSOCKET_KINDS = [kind for kind in KINDS if kind.websocket]
 
 
@@ -23,21 +22,6 @@ def test_large_payload(clients: ClientFactory, topic: str, kind: Kind, qos: int)
         client.publish(topic, payload, qos=qos)
         # One by one: each of the mosquitto programs has a connection of its own, which may overtake another.
         assert [message.payload for message in client.receive(1)] == [payload]
-
-
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_many_small_messages(roomy_clients: ClientFactory, topic: str, kind: Kind) -> None:
-    """Many messages at QoS 1 arrive once each and in order."""
-    random = Random(str(kind))
-    payloads = [b"%d:%d" % (number, random.getrandbits(32)) for number in range(MANY)]
-    receiver = roomy_clients(kind, (topic, 1))
-    publisher = roomy_clients(kind)
-    publisher.publish(topic, *payloads, qos=1, timeout=100)
-    publisher.publish(topic, b"end", qos=1)
-    messages = receiver.receive_until(b"end", timeout=100)
-    assert [message.payload for message in messages] == payloads
-    assert not any(message.dup for message in messages)
 
 
 @pytest.mark.parametrize("kind", WEBSOCKET_KINDS, ids=str)

@@ -101,8 +101,7 @@ def url(request: pytest.FixtureRequest, running: Running) -> Iterator[str]:
         yield f"grpc://127.0.0.1:{server.port}"
 
 
-@pytest.mark.parametrize("local", ["true", "false"])
-@pytest.mark.parametrize("tasks", ["1", "3"])
+@pytest.mark.parametrize(("local", "tasks"), [("true", "1"), ("false", "3")])
 def test_it_is_an_error_as_long_as_nobody_says_otherwise(
     running: Running, url: str, local: str, tasks: str
 ) -> None:

@@ -48,18 +48,6 @@ class TestSections:
 
 
 class TestSubscriptions:
-    def test_a_filter_needs_the_right_to_all_that_it_matches(self) -> None:
-        rules = acl("user bob\ntopic read a/+")
-        assert reads(rules, "a/+")
-        assert reads(rules, "a/b")
-        assert not reads(rules, "a/#")
-        assert not reads(rules, "#")
-        assert not reads(rules, "+/b")
-
-    def test_rules_add_up(self) -> None:
-        rules = acl("user bob\ntopic read a\ntopic read a/+/#")
-        assert reads(rules, "a/#")
-
     def test_a_shared_subscription_is_judged_by_its_filter(self) -> None:
         rules = acl("user bob\ntopic read a")
         assert reads(rules, "$share/group/a")

@@ -39,8 +39,9 @@ def options(port: int, *topics: dict[str, Any], **more: Any) -> dict[str, Any]:
 CLUSTER: dict[str, Any] = {}
 
 
-@pytest.fixture(params=["alone", "slots"], autouse=True)
+@pytest.fixture(params=["alone", "slots"])
 def _cluster(request: pytest.FixtureRequest) -> Iterator[None]:
+    """For what depends on where the session is."""
     if request.param == "slots":
         CLUSTER.update({"cluster.slots": 8})
     yield
@@ -131,6 +132,7 @@ async def test_what_came_over_the_bridge_does_not_go_back(tmp_path: Path) -> Non
         await until(lambda: (count(broker, "out"), count(broker, "in")) == (2, 1))
 
 
+@pytest.mark.usefixtures("_cluster")
 async def test_retained_stays_retained_in_both_directions(tmp_path: Path) -> None:
     out, back = {"pattern": "o/#", "qos": 1}, {"pattern": "i/#", "direction": "in", "qos": 1}
     async with mosquitto(tmp_path) as far, client(far) as there:
@@ -159,6 +161,7 @@ async def test_retained_stays_retained_in_both_directions(tmp_path: Path) -> Non
                 assert await receive(later.messages) == [("o/quick", b"5")]
 
 
+@pytest.mark.usefixtures("_cluster")
 @pytest.mark.parametrize("version", [3, 4])
 async def test_no_message_is_lost_when_the_link_is_cut(tmp_path: Path, version: int) -> None:
     """At QoS 2 none comes twice, either: not out there, and not in here."""
@@ -191,6 +194,7 @@ async def test_no_message_is_lost_when_the_link_is_cut(tmp_path: Path, version: 
         assert await receive(here) == [("i/x", b"end")]
 
 
+@pytest.mark.usefixtures("_cluster")
 async def test_no_message_is_lost_when_the_far_broker_restarts(tmp_path: Path) -> None:
     rules = {"pattern": "o/#", "qos": 1}, {"pattern": "i/#", "direction": "in", "qos": 1}
     async with mosquitto(tmp_path) as far, bridged(tmp_path, options(far.port, *rules)) as broker:
@@ -211,6 +215,7 @@ async def test_no_message_is_lost_when_the_far_broker_restarts(tmp_path: Path) -
         assert got == [f"o/{number}" for number in range(1, 200)]
 
 
+@pytest.mark.usefixtures("_cluster")
 async def test_what_waits_outlives_a_restart_of_our_broker(tmp_path: Path) -> None:
     rule = {"pattern": "o/#", "qos": 1}
     async with mosquitto(tmp_path) as far:
@@ -234,6 +239,7 @@ async def test_what_waits_outlives_a_restart_of_our_broker(tmp_path: Path) -> No
             assert await receive(late.messages) == [("o/7", b"7")]
 
 
+@pytest.mark.usefixtures("_cluster")
 @pytest.mark.parametrize("version", [3, 4])
 async def test_what_is_no_longer_configured_ends(tmp_path: Path, version: int) -> None:
     first = [{"pattern": each, "direction": "in", "qos": 1} for each in ("a", "b")]
@@ -268,6 +274,7 @@ async def test_a_subscription_that_our_broker_does_not_take_ends_the_start(tmp_p
             pass
 
 
+@pytest.mark.usefixtures("_cluster")
 async def test_a_full_disk_queue_drops_and_counts(tmp_path: Path) -> None:
     rule = {"pattern": "o/#", "qos": 1}
     async with mosquitto(tmp_path) as far, link(far.port) as wire:
@@ -327,6 +334,7 @@ async def test_a_topic_that_has_no_name_there_is_dropped_and_the_rest_goes_on(
         assert count(broker, "reconnects") == 0
 
 
+@pytest.mark.usefixtures("_cluster")
 async def test_two_of_us(tmp_path: Path) -> None:
     """We are a far broker, too: no echo, and RETAIN as it was published."""
     both = {"pattern": "#", "direction": "both", "qos": 2}
@@ -374,6 +382,7 @@ async def test_a_bridge_of_mosquitto_is_no_echo(tmp_path: Path) -> None:
                 assert await receive(late.messages) == [("b", b"2")]
 
 
+@pytest.mark.usefixtures("_cluster")
 async def test_a_reload_under_traffic_loses_nothing(tmp_path: Path) -> None:
     """The new one takes the sessions over from the old one, here and there."""
     rules = {"pattern": "o/#", "qos": 1}, {"pattern": "i/#", "direction": "in", "qos": 1}

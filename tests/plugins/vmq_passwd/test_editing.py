@@ -29,13 +29,6 @@ def test_a_new_file_is_its_owners_alone(path: Path) -> None:
     assert not stored.verify(b"1")
 
 
-def test_a_user_is_deleted_once(path: Path) -> None:
-    editing.add(path, "bob", b"1")
-    assert editing.delete(path, "bob")
-    assert not editing.delete(path, "bob")
-    assert len(editing.read(path)) == 0
-
-
 def test_a_file_that_begins_with_a_byte_order_mark(path: Path) -> None:
     editing.add(path, "bob", b"1")
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())

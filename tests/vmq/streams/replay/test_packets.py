@@ -220,16 +220,6 @@ def test_a_replay_reads_by_it(
     assert process.pages == pages
 
 
-def test_until_it_can_be_asked_reading_goes_on_without(
-    tmp_path: Path, process: PacketProcess
-) -> None:
-    partition, rows = filled(tmp_path)
-    assert not process.can_answer()
-    found, packed = read_all(reader_of(partition, source_of(process)))
-    assert (found, packed) == (wanted_rows(rows, 0, b""), 0)
-    assert process.process is not None  # it begins
-
-
 def test_one_that_is_killed_is_started_again(
     tmp_path: Path, process: PacketProcess, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -348,10 +338,7 @@ async def broker_with(folder: Path, many: int, width: int = 1) -> AsyncIterator[
         yield broker
 
 
-@pytest.mark.parametrize("qos", [0, 1])
-async def test_a_client_gets_all_of_it_whenever_the_process_is_killed(
-    tmp_path: Path, qos: int
-) -> None:
+async def test_a_client_gets_all_of_it_whenever_the_process_is_killed(tmp_path: Path) -> None:
     many = 30_000
     async with broker_with(tmp_path, many, 100) as broker, peer_of(broker) as peer:
         packets = readers(broker).packets
@@ -359,7 +346,7 @@ async def test_a_client_gets_all_of_it_whenever_the_process_is_killed(
         await until(packets.can_answer)
         assert packets.process is not None
         killed = packets.process.pid
-        await reading(peer, "$replay/earliest/s/#", qos=qos)
+        await reading(peer, "$replay/earliest/s/#", qos=1)
         for number in range(many):
             if number == 100:
                 assert packets.pages > 0
@@ -368,15 +355,6 @@ async def test_a_client_gets_all_of_it_whenever_the_process_is_killed(
         await until(packets.can_answer)
         assert packets.process is not None
         assert packets.process.pid != killed
-
-
-async def test_who_reads_little_needs_no_process(tmp_path: Path) -> None:
-    async with broker_with(tmp_path, 100) as broker, peer_of(broker) as peer:
-        readers(broker).packets.live = AlwaysLive()
-        await reading(peer, "$replay/earliest/s/#")
-        for number in range(100):
-            assert await payload_of(peer) == str(number)
-        assert readers(broker).packets.process is None
 
 
 @pytest.mark.parametrize("qos", [0, 1])

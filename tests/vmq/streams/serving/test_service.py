@@ -180,12 +180,6 @@ def test_where_both_keep_a_message_both_commit(
     assert client.take_one(ANSWER[qos]).packet_id == 7
 
 
-def test_other_topics_wait_for_nothing(tap: Tap, client: Client) -> None:
-    client.send(mqtt.publish_packet("t", b"x", qos=1, packet_id=7))
-    client.take_one(mqtt.PUBACK)
-    assert tap.rows == []
-
-
 def test_answers_of_one_client_keep_their_order(house: House, tap: Tap, client: Client) -> None:
     for number in (1, 2, 3):
         tap.number = number

@@ -107,7 +107,7 @@ def test_scans_of_one_query_do_not_mix(running: Running) -> None:
     ]
     chance = random.Random(11)
     with closing(SqlRunner()) as runner:
-        for _ in range(6):
+        for _ in range(2):
             chance.shuffle(scans)
             columns = ", ".join(f"({text}) as n{at}" for at, (text, _) in enumerate(scans))
             found = runner.run(f"select {columns}", sources_of(running.catalog, lambda _: True))
@@ -124,7 +124,7 @@ def test_scans_that_end_early_hold_nobody_up(running: Running) -> None:
     )
     with closing(SqlRunner()) as runner:
         sources = sources_of(running.catalog, lambda _: True)
-        for _ in range(3):
+        for _ in range(2):
             assert runner.run(query, sources).to_pylist() == [
                 {"few": 3, "every": counted(running, "one"), "first": False, "some": 40}
             ]
