@@ -76,33 +76,6 @@ def test_history_then_what_is_appended(readers: ClientFactory, kind: str, qos: i
     }
 
 
-@pytest.mark.parametrize("kind", ["mosquitto", "mqttjs"])
-def test_a_broker_that_is_killed_skips_nothing(
-    tmp_path: Path, programs: Callable[[str], Program], kind: str
-) -> None:
-    """A cursor goes on at what was acknowledged, or before that; and the rows are in order."""
-    many = 1000
-    topic = f"history/{unique()}"
-    cursor = f"$replay/@board;from=earliest;prefetch=100/{topic}", 1
-    with start(tmp_path) as broker:
-        clients = ClientFactory(broker, programs)
-        clients("paho").publish(topic, *numbers(0, many), qos=1)
-        client = clients(kind, cursor, client_id="board")
-        before = received(client, many // 2)
-        broker.kill()
-        close(clients)
-        before += left_of(client)
-    with start(tmp_path) as broker:
-        clients = ClientFactory(broker, programs)
-        client = clients(kind, cursor, client_id="board")
-        clients("paho").publish(topic, *numbers(many, 10), qos=1)
-        first = int(received(client, 1)[0])
-        assert received(client, many + 9 - first) == numbers(first + 1, many + 9 - first)
-        clients.close()
-    assert before == numbers(0, len(before))
-    assert first <= len(before)
-
-
 def test_a_group_of_several_kinds_skips_nothing_when_the_broker_is_killed(
     tmp_path: Path, programs: Callable[[str], Program]
 ) -> None:
@@ -147,19 +120,6 @@ def take(
         assert message.payload > last.get((client, message.topic), b"")
         last[client, message.topic] = message.payload
         found[message.topic].add(message.payload)
-
-
-def left_of(client: Client) -> list[bytes]:
-    """What a client has got and nobody has looked at, whose connection is over."""
-    found: list[bytes] = []
-    while True:
-        try:
-            message = client.inbox.next(5.0)
-        except Empty:
-            return found
-        if message is None:
-            return found
-        found.append(message.payload)
 
 
 def close(clients: ClientFactory) -> None:

@@ -3,8 +3,6 @@
 import json
 from pathlib import Path
 
-import pytest
-
 from tests.spark.support import Bridge, fails, outrun, send
 
 
@@ -59,28 +57,3 @@ def test_a_batch_that_asks_for_deleted_offsets_fails_or_takes_what_is_left(
     rows = bridge.load(**options, failOnDataLoss="false").select("offset").collect()
     assert [row.offset for row in rows] == list(range(ends(bridge)[0], end - 5))
     assert bridge.load(stream="short").count() > 0, "what starts at the earliest loses nothing"
-
-
-def test_what_is_deleted_between_plan_and_read_is_noticed(bridge: Bridge) -> None:
-    """Tasks read later than the driver plans them; no JVM is needed to see it."""
-    from pyspark.sql.types import LongType, StructType
-    from pyspark_vmq.errors import DataLossError
-    from pyspark_vmq.options import source_options
-    from pyspark_vmq.schema import projection
-    from pyspark_vmq.source import Reader
-
-    def reader(fail: str) -> Reader:
-        given = {"server": bridge.url, "stream": "short", "failOnDataLoss": fail}
-        wanted = StructType().add("offset", LongType())
-        return Reader(source_options(given, "batch"), projection(wanted))
-
-    send(bridge.broker, [("short/x", b"1")])
-    strict, lenient = reader("true"), reader("false")
-    plans = strict.partitions(), lenient.partitions()
-    planned_end = ends(bridge)[1]
-    outrun(bridge.broker, ends(bridge)[0] + 1)
-    with pytest.raises(DataLossError, match=r"out of range.* set option 'failOnDataLoss' to false"):
-        [*strict.read(plans[0][0])]
-    first, _ = ends(bridge)
-    got = [each for batch in lenient.read(plans[1][0]) for each in batch.column(0).to_pylist()]
-    assert got == list(range(first, planned_end))

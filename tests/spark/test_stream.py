@@ -145,15 +145,6 @@ def test_wrong_options_end_the_query(bridge: Bridge, tmp_path: Path) -> None:
         query.processAllAvailable()
 
 
-def test_broker_that_is_away_is_named(bridge: Bridge, tmp_path: Path) -> None:
-    url = f"grpc://127.0.0.1:{lasting_port()}"
-    with fails("option 'server'", url):
-        bridge.load(stream="walk", server=url, retryTimeout="1").count()
-    frame = bridge.stream(stream="walk", server=url, retryTimeout="1")
-    with fails("option 'server'", url):
-        bridge.collect(frame, tmp_path / "out", tmp_path / "check")
-
-
 Start = Callable[..., Bridge]
 
 

@@ -88,15 +88,6 @@ def sender(
     )
 
 
-async def test_what_is_put_arrives_in_order(tmp_path: Path) -> None:
-    async with graphite() as server, FakeBroker(tmp_path) as broker:
-        sending = sender(broker, server.port, Drops())
-        broker.spawn(sending.run())
-        for index in range(5):
-            sending.put(b"a %d\nb %d\n" % (index, index))
-        assert await server.next(10) == [f"{name} {index}\n" for index in range(5) for name in "ab"]
-
-
 async def test_it_comes_back_after_a_cut(tmp_path: Path, heard: asyncio.Queue[str]) -> None:
     async with graphite() as server, FakeBroker(tmp_path) as broker:
         sending = sender(broker, server.port, Drops())

@@ -87,17 +87,3 @@ def test_a_wrong_command_line_is_refused(arguments: tuple[str, ...], reason: str
 def test_a_broker_that_is_not_there_is_an_error(deaf_port: int) -> None:
     done = here("bench", "pair", "-L", f"mqtt://127.0.0.1:{deaf_port}")
     done.tells(1, "cannot connect: connection refused")
-
-
-def test_brokers_are_compared() -> None:
-    done = here(
-        *("bench", "compare", "--brokers", "vmq,mosquitto", "--scenarios", "pair"),
-        *("--count", "200", "--pubs", "2", "--warmup", "0"),
-    )
-    assert (done.code, done.err) == (0, "")
-    lines = done.out.decode().splitlines()
-    assert lines[0].split()[:2] == ["scenario", "broker"]
-    assert lines[1].split()[:2] == ["pair", "vmq"]
-    assert lines[2].split()[0] == "mosquitto"
-    assert lines[3].startswith("vmq ")
-    assert lines[4].startswith("mosquitto ")

@@ -246,21 +246,6 @@ async def test_on_publish_sees_the_modified_message_and_on_deliver_rewrites(tmp_
     assert watcher.seen == ["u", Message("b", b"x")]
 
 
-async def test_what_the_program_publishes_is_rewritten_for_its_receivers_too(
-    tmp_path: Path,
-) -> None:
-    class Shouts(Plugin):
-        @hook
-        def on_deliver(self, message: Any) -> Any:
-            return {"payload": message.payload + b"!"}
-
-    async with serving(tmp_path, {"shouts": Shouts()}) as broker, session_of(broker, "c") as peer:
-        await peer.ask(mqtt.subscribe_packet(1, ("a", 1)))
-        for qos in (0, 1):
-            await broker.publish("a", b"x", qos=qos)
-            assert (await peer.packet()).payload == b"x!"
-
-
 # --- what may be subscribed to
 
 

@@ -66,12 +66,6 @@ def test_who_is_kicked_is_pumped_once_a_step(loop: Loop) -> None:
     assert not pump.kicked
 
 
-def test_the_first_problem_is_kept(loop: Loop) -> None:
-    loop.protocol_error("one")
-    loop.problem("two")
-    assert (loop.protocol_errors, loop.first_problem) == (1, "one")
-
-
 def test_what_others_keep_from_the_collector_they_keep() -> None:
     assert gc.get_freeze_count()  # by tests/conftest.py
     with quiet_memory():

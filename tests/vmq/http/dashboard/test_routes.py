@@ -273,21 +273,3 @@ async def test_the_limit_of_connections_follows_a_reload(page: Site) -> None:
         assert await reader.read() == b"", "it is closed, unanswered"
     for each in (first, second):
         each.close()
-
-
-async def test_topics_that_begin_with_a_slash_have_a_first_level_of_their_own(page: Site) -> None:
-    peer = Peer(page.broker.registry(), "me")
-    for topic in ("a", "/b/c", "//d"):
-        peer.publish(topic)
-    wanted = json.dumps(["\0", "", "/"])
-    _, answer = await ask(
-        page, "GET", LIVE + "/topics", params={"branches": wanted}, headers=key_of(page)
-    )
-    assert {
-        each["path"]: [(row["name"], row["has_more"]) for row in each["rows"]]
-        for each in answer["branches"]
-    } == {
-        "\0": [("", True), ("a", False)],
-        "": [("", True), ("b", True)],
-        "/": [("d", False)],
-    }

@@ -63,25 +63,6 @@ async def test_the_first_job_at_all_comes_by_mqtt(tmp_path: Path) -> None:
         assert [each.queue.name for each in found.jobs.values()] == [b"mail"]
 
 
-async def test_at_qos_2_a_durable_session_adds_once_though_the_broker_restarts(
-    tmp_path: Path,
-) -> None:
-    config = config_of(tmp_path)
-    async with Broker(config) as broker, peer_of(broker, TCP) as peer:
-        await connected(peer, clean=False)
-        await peer.ask(job("$jobs/mail", b"once", 2), b"\x50\x02\x00\x07")
-    async with Broker(config) as broker, peer_of(broker, TCP) as peer:
-        await connected(peer, clean=False)
-        await peer.ask(job("$jobs/mail", b"once", 2, dup=True), b"\x50\x02\x00\x07")
-        assert machine(broker).queues[b"mail"].depth == 1
-        await peer.ask(b"\x62\x02\x00\x07", b"\x70\x02\x00\x07")
-    async with Broker(config) as broker, peer_of(broker, TCP) as peer:
-        await connected(peer, clean=False)
-        # The packet id was released, so it means another job.
-        await peer.ask(job("$jobs/mail", b"twice", 2), b"\x50\x02\x00\x07")
-        assert machine(broker).queues[b"mail"].depth == 2
-
-
 async def test_what_the_store_knows_of_a_publish_the_jobs_know(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,20 +109,19 @@ async def test_options_of_the_topic(broker: Broker, peer: Peer, redis: Any) -> N
 
 
 @pytest.mark.parametrize(
-    ("topic", "reason"),
+    ("topic", "reason", "qos"),
     [
-        ("$jobs/mail;dealy=3", "not an option of adding: dealy"),
-        ("$jobs/mail;DELAY=3", "not an option of adding: DELAY"),
-        ("$jobs/mail;delay=soon", "DELAY time must be"),
-        ("$jobs/mail;priority=10", "PRIORITY must be"),
-        ("$jobs/mail;ttl", "NAME=VALUE"),
-        ("$jobs/mail;key=", "a KEY has"),
-        ("$jobs/mail;retry=0;replicate=2", "explicitly set REPLICATE to 1"),
-        ("$jobs/mail/done", "not known: done"),
-        ("$jobs/mail", "TOOBIG"),
+        ("$jobs/mail;dealy=3", "not an option of adding: dealy", 0),
+        ("$jobs/mail;DELAY=3", "not an option of adding: DELAY", 1),
+        ("$jobs/mail;delay=soon", "DELAY time must be", 2),
+        ("$jobs/mail;priority=10", "PRIORITY must be", 0),
+        ("$jobs/mail;ttl", "NAME=VALUE", 1),
+        ("$jobs/mail;key=", "a KEY has", 2),
+        ("$jobs/mail;retry=0;replicate=2", "explicitly set REPLICATE to 1", 0),
+        ("$jobs/mail/done", "not known: done", 1),
+        ("$jobs/mail", "TOOBIG", 2),
     ],
 )
-@pytest.mark.parametrize("qos", [0, 1, 2])
 async def test_what_can_never_be_done_is_a_dead_letter(
     tmp_path: Path, topic: str, reason: str, qos: int
 ) -> None:
@@ -235,26 +215,6 @@ async def test_a_disk_that_fails_acknowledges_nothing(
         assert await peer.rest() == b""
         # What a session knows of a job is not on disk before that.
         assert store.load_received(broker.registries[""].subscribers["c"].queue.session) == []
-
-
-async def test_a_job_that_a_full_disk_did_not_take_until_the_end_comes_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("vmq.persistence.group_commit.RETRY_AFTER", 0.01)
-    config = config_of(tmp_path)
-
-    def fail(_pieces: list[bytes]) -> None:
-        raise OSError("no space left")
-
-    async with Broker(config) as broker, peer_of(broker, TCP) as peer:
-        await connected(peer, clean=False)
-        monkeypatch.setattr(broker.jobs.open().segments, "append", fail)
-        peer.send(job("$jobs/mail", b"x", 2))
-        assert await peer.rest() == b""
-    async with Broker(config) as broker, peer_of(broker, TCP) as peer:
-        await connected(peer, clean=False)
-        await peer.ask(job("$jobs/mail", b"x", 2, dup=True), b"\x50\x02\x00\x07")
-        assert bodies(broker, b"mail") == [b"x"]
 
 
 async def test_ids_that_are_acknowledged_given_up_and_worked_at(

@@ -171,20 +171,6 @@ async def test_who_gives_up_while_it_joins_is_no_member(tmp_path: Path) -> None:
         await until(lambda: not streams_of(broker).programs.members)
 
 
-async def test_a_commit_survives_a_restart(tmp_path: Path) -> None:
-    async with serving(tmp_path) as (broker, server):
-        await publish(broker, range(8))
-        async with vmq.streams.group("s", "g", server=server, start="earliest") as member:
-            await take(member, 8)
-            await member.commit()
-            streams_of(broker).readers.keeping.running = lambda: iter(())  # as by SIGKILL
-            streams_of(broker).readers.keeping.unwritten.clear()
-    async with serving(tmp_path) as (broker, server):
-        await publish(broker, range(8, 10))
-        async with vmq.streams.group("s", "g", server=server) as member:
-            assert sorted(await take(member, 2)) == [8, 9]
-
-
 async def test_programs_and_clients_of_mqtt_share_the_partitions(tmp_path: Path) -> None:
     async with (
         serving(tmp_path, 4) as (broker, server),
