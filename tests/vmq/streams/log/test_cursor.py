@@ -5,10 +5,9 @@ import pytest
 
 from tests.vmq.streams.support import make, put, read_all, row, rows_from
 from vmq.streams.log.cursor import Cursor, LogReader
-from vmq.streams.log.errors import OutOfRangeError, StreamError
+from vmq.streams.log.errors import StreamError
 from vmq.streams.log.partition import Partition
 from vmq.streams.log.schema import READ
-from vmq.streams.times import offset_at
 
 
 @pytest.fixture
@@ -62,14 +61,6 @@ def test_a_read_of_nothing_still_has_its_schema(partition: Partition) -> None:
         assert chunk.next == arguments[0]
 
 
-@pytest.mark.parametrize(("start", "end"), [(-1, None), (16, None), (0, 16), (5, 4)])
-def test_offsets_out_of_range_are_named_with_those_there_are(
-    partition: Partition, start: int, end: int | None
-) -> None:
-    with pytest.raises(OutOfRangeError, match=r"accepted: .* to 15"):
-        list(LogReader(partition).read(start, end))
-
-
 def test_a_wrong_column_or_filter_is_refused(partition: Partition) -> None:
     with pytest.raises(StreamError, match="there is no column 'temp'; accepted: topic, payload"):
         LogReader(partition, ["temp"])
@@ -91,18 +82,6 @@ def test_a_cursor_does_not_see_what_is_not_published(partition: Partition) -> No
         partition.publish()
         assert cursor.read(None) is not None
         assert cursor.offset == 17
-
-
-def test_times_lead_to_offsets_also_where_the_clock_went_back(tmp_path: Path) -> None:
-    partition = make(tmp_path)
-    times = [100, 200, 300, 150, 160, 400, 50]
-    for number, time in enumerate(times):
-        put(partition, [row(number, time=time)])
-        if number == 2:
-            partition.roll()
-    for time in range(0, 500, 25):
-        wanted = next((at for at, each in enumerate(times) if each >= time), len(times))
-        assert offset_at(partition, time) == wanted
 
 
 def test_a_large_message_is_read_whole(tmp_path: Path) -> None:

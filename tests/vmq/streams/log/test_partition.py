@@ -50,16 +50,6 @@ def test_a_segment_is_a_plain_arrow_stream(tmp_path: Path, compression: str) -> 
         assert path.name == "00000000000000000000.arrows"
 
 
-def test_rows_are_seen_only_once_they_are_published(tmp_path: Path) -> None:
-    partition = make(tmp_path)
-    put(partition, rows_from(0, 2))
-    put(partition, rows_from(2, 2), publish=False)
-    assert partition.end == 2
-    assert read_all(partition) == rows_from(0, 2)
-    partition.publish()
-    assert read_all(partition) == rows_from(0, 4)
-
-
 def test_segments_are_sealed_by_size(tmp_path: Path) -> None:
     partition = make(tmp_path, segment_bytes=65_536)
     for number in range(100):

@@ -79,20 +79,6 @@ def copied(source: ReplicaPartition, folder: Path) -> ReplicaPartition:
     return made
 
 
-@pytest.mark.parametrize("head", [True, False])
-def test_two_copies_with_other_batches_damaged_mend_each_other(tmp_path: Path, head: bool) -> None:
-    one, leader = filled(tmp_path / "one")
-    other, _ = filled(tmp_path / "other")
-    wanted, source = seen(one), other.log
-    assert source is not None
-    lacks = flip_batch(one, one.sealed[1], 2, head=False)
-    assert leader.log.damage == [lacks]
-    flip_batch(other, other.sealed[1], 4, head=head)
-    mend(leader.log, source)
-    mend(source, leader.log)
-    assert seen(one) == seen(other) == wanted
-
-
 def test_what_is_given_up_is_skipped_and_new_copies_are_made(tmp_path: Path) -> None:
     one, leader = filled(tmp_path / "one")
     other, _ = filled(tmp_path / "other")

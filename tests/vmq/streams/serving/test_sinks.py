@@ -134,14 +134,6 @@ async def test_a_topic_that_cannot_be_routed_is_left_out(
     assert "a staged message cannot be published" in caplog.text
 
 
-async def test_missing_parts_are_refused_and_nothing_is_published(broker: Broker) -> None:
-    stage(broker, 0, [b"a"], topic="s/a")
-    with pytest.raises(StagingError, match=r"part 0-1-0\.arrow is not staged"):
-        await publish(broker, 0, [(0, 0), (1, 0)])
-    assert await payloads_of(broker, "s") == []
-    assert await publish(broker, 0) == 1
-
-
 async def test_a_batch_that_was_decided_before_another_is_published_before_it(
     broker: Broker,
 ) -> None:
