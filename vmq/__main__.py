@@ -1,5 +1,6 @@
 """The `vmq` program, also as `python -m vmq`."""
 
+import signal
 import sys
 from typing import Final, NoReturn
 
@@ -8,7 +9,10 @@ INTERRUPTED: Final = 130
 
 
 def run() -> NoReturn:
-    """The entry point. It imports nothing much before it can be interrupted: that takes a while."""
+    """The entry point. It imports nothing much before signals are in order: that takes a while."""
+    if sys.argv[1:2] == ["start"]:
+        # By default they end a process, also one that only begins: they wait for `on_requests` of a broker.
+        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGHUP, signal.SIGUSR1))
     try:
         from vmq.cli import main
 

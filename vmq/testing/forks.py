@@ -392,7 +392,7 @@ def _run(module: str, arguments: list[str]) -> None:
         os.setsid()  # a Ctrl-C of the terminal is for the supervisor
         sys.exit(importlib.import_module(_WORKER).run(*map(int, arguments)))
     else:
-        importlib.import_module("vmq.cli.main").run()
+        importlib.import_module("vmq.__main__").run()
 
 
 if __name__ == "__main__":

@@ -62,11 +62,6 @@ def on_signal(stop: Callable[[], None], at_once: Callable[[], None] | None = Non
         signal.signal(each, handle)
 
 
-def hold_requests() -> None:
-    """Have SIGHUP and SIGUSR1 wait until `on_requests`: by default they end a process, also one that only begins."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, REQUESTS)
-
-
 def on_requests(reload: Callable[[], None], rotate: Callable[[], None]) -> None:
     """Have SIGHUP read the configuration anew, and SIGUSR1 open the log file anew; also those that waited."""
     loop = asyncio.get_running_loop()

@@ -65,12 +65,16 @@ class Running:
         self._load = load
         self._settling: asyncio.Task[None] | None = None
         self._is_ready = False
+        #: A reload was asked for before the start was done: what has been read by then may be older.
+        self._is_asked = False
         broker.on_change = self._on_change
 
     def ready(self) -> None:
         """The broker has started."""
         self._is_ready = True
         self._notifier.ready(" ".join(self._broker.addresses))
+        if self._is_asked:
+            self.reload()
 
     def stopping(self) -> None:
         """The broker is about to stop."""
@@ -78,9 +82,9 @@ class Running:
         self._notifier.stopping()
 
     def reload(self) -> None:
-        """Take over the configuration as it is now, or say why not and change nothing."""
+        """Take over the configuration as it is now, or say why not and change nothing; a start is waited for."""
         if not self._is_ready:
-            logger.warning('reload refused reason="%s"', "the broker is not started")
+            self._is_asked = True
             return
         self._notifier.reloading()
         try:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from vmq.cli.start.foreground import (
-    hold_requests,
     leave_nothing,
     on_requests,
     on_signal,
@@ -164,7 +163,6 @@ def start(
       vmq start --workers auto
       vmq start --serve docs/examples/chat
     """
-    hold_requests()
     overrides: dict[str, object] = {"listeners": listen} if listen else {}
     if data_dir is not None:
         overrides["broker.data_dir"] = data_dir

@@ -13,6 +13,7 @@ from tests.conftest import BrokerFactory
 from tests.vmq.cli.program import STUBBORN, Program, run
 
 ANY_PORT = "tcp://127.0.0.1:0"
+STARTED = ("start", "--listen", ANY_PORT, "--data-dir")
 READY = r"^vmq ready: tcp://127\.0\.0\.1:(\d+)$"
 
 
@@ -38,14 +39,14 @@ def test_a_signal_stops_it_cleanly(tmp_path: Path, number: signal.Signals) -> No
     assert lines[-1].endswith("info stopped")
 
 
-INTERRUPTED = """
+SIGNALLED = """
 import os, signal, sys
-class Interrupts:
+class Signals:
     def find_spec(self, name, *_):
         if name == {module!r}:
             sys.meta_path.remove(self)
-            os.kill(os.getpid(), signal.SIGINT)
-sys.meta_path.insert(0, Interrupts())
+            os.kill(os.getpid(), {number:d})
+sys.meta_path.insert(0, Signals())
 from vmq.__main__ import run
 run()
 """
@@ -59,11 +60,21 @@ run()
 def test_an_interrupt_during_imports_ends_it_in_order(
     tmp_path: Path, module: str, code: int, last: list[str]
 ) -> None:
-    command = [sys.executable, "-c", INTERRUPTED.format(module=module), "start", "--listen"]
-    with Program(command=[*command, ANY_PORT, "--data-dir", str(tmp_path)]) as program:
+    command = [sys.executable, "-c", SIGNALLED.format(module=module, number=signal.SIGINT)]
+    with Program(command=[*command, *STARTED, str(tmp_path)]) as program:
         done = program.finish()
     assert done.code == code
     assert [each[-len("info stopped") :] for each in done.err.splitlines()[-1:]] == last
+
+
+@pytest.mark.parametrize("module", ["typer", "vmq.cli.start.running"])
+def test_a_request_during_imports_waits_for_the_broker(tmp_path: Path, module: str) -> None:
+    command = [sys.executable, "-c", SIGNALLED.format(module=module, number=signal.SIGHUP)]
+    with Program(command=[*command, *STARTED, str(tmp_path)]) as program:
+        program.wait_out(READY)
+        program.wait_err("reloaded")
+        program.signal(signal.SIGTERM)
+        assert program.finish().code == 0
 
 
 WITHOUT_EXTRAS = """
