@@ -79,6 +79,16 @@ def make_hash(password: bytes) -> str:
     return _HASHER.hash(password)
 
 
+def make_decoy() -> Argon2:
+    """A hash that no password has, and that takes as long to check as a new one; it takes no time to make."""
+    salt, digest = (
+        base64.b64encode(os.urandom(size)).decode().rstrip("=")
+        for size in (_HASHER.salt_len, _HASHER.hash_len)
+    )
+    costs = f"m={_HASHER.memory_cost},t={_HASHER.time_cost},p={_HASHER.parallelism}"
+    return Argon2(f"$argon2id$v={argon2.low_level.ARGON2_VERSION}${costs}${salt}${digest}")
+
+
 def quick_hash(password: bytes) -> str:
     """A hash of one pass, for passwords that lie open anyway: it makes nothing harder for who has it."""
     salt = os.urandom(12)

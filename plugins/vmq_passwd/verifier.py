@@ -12,7 +12,7 @@ from vmq_hooks import Peer
 from vmq_hooks.deadline import off_the_clock
 from vmq_hooks.turns import Turns
 
-from vmq_passwd.hashes import Argon2, Hash, make_hash
+from vmq_passwd.hashes import Hash, make_decoy
 from vmq_passwd.users import Users
 
 #: Calls a function in a thread.
@@ -66,7 +66,7 @@ class Verifier:
         self._key = os.urandom(_DIGEST_BYTES)
         #: Until when each holds, the least recently used first.
         self._right: OrderedDict[bytes, float] = OrderedDict()
-        self._decoy: Hash = Argon2(make_hash(os.urandom(_DIGEST_BYTES)))
+        self._decoy: Hash = make_decoy()
 
     async def verify(self, users: Users, name: str, password: bytes, peer: Peer) -> bool:
         """Whether this is the user's password; waits for its turn, fair by the peer's address.

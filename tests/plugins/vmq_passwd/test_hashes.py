@@ -5,10 +5,12 @@ import re
 import subprocess
 from pathlib import Path
 
+import argon2
 import pytest
+from argon2.exceptions import VerifyMismatchError
 from hypothesis import given
 from hypothesis import strategies as st
-from vmq_passwd.hashes import Argon2, Pbkdf2, Sha512, make_hash, parse_hash
+from vmq_passwd.hashes import Argon2, Pbkdf2, Sha512, make_decoy, make_hash, parse_hash
 
 DIGEST = base64.b64encode(bytes(64)).decode()
 
@@ -39,6 +41,16 @@ def test_what_is_made_here_is_argon2id_and_each_time_another() -> None:
     assert isinstance(stored, Argon2)
     assert stored.verify(b"secret")
     assert not stored.verify(b"Secret")
+
+
+def test_a_decoy_is_no_ones_password_and_takes_what_a_hash_takes() -> None:
+    decoy = make_decoy()
+    costs = argon2.extract_parameters(make_hash(b"secret"))
+    assert argon2.extract_parameters(decoy.text) == costs
+    assert parse_hash(decoy.text) == decoy
+    assert not decoy.verify(b"")
+    with pytest.raises(VerifyMismatchError):  # it was computed, and not found wrong before
+        argon2.PasswordHasher().verify(decoy.text, b"")
 
 
 def test_any_bytes_are_a_password() -> None:
