@@ -77,6 +77,12 @@ class WorkerPart:
         finally:
             figures.stop()
 
+    async def tell_of_stop(self) -> None:
+        """Tells that the event loop runs, while the broker stops, until cancelled."""
+        while True:
+            self._channel.send(Alive())
+            await asyncio.sleep(ALIVE)
+
     def _doors(self) -> dict[str, DoorCount]:
         taken = {} if self._receiver is None else self._receiver.taken
         return {

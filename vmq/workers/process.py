@@ -34,6 +34,9 @@ log = logging.getLogger("vmq.workers")
 
 #: Seconds that a process has to end which has closed its end of the channel.
 _GRACE: Final = 10.0
+#: Seconds without a sign of life after which a process that is to stop is killed; and between two looks at that.
+_LAST_SILENCE: Final = 30.0
+_LOOK: Final = 1.0
 #: Readings of its figures that are kept until somebody takes them.
 _READINGS: Final = 4
 #: What a service manager tells the supervisor, and nobody else is to answer.
@@ -138,11 +141,15 @@ class Worker:
         self._task.add_done_callback(self._told)
 
     async def stop(self) -> None:
-        """Ends it in order; returns when it is gone."""
+        """Ends it in order, which may take its time; returns when it is gone. One that hangs meanwhile is killed."""
         self._ending.set()
         self.signal(signal.SIGTERM)
-        if self._task is not None:
-            await asyncio.wait([self._task])
+        if self._task is None:
+            return
+        loop = asyncio.get_running_loop()
+        self._heard = loop.time()
+        while not (await asyncio.wait([self._task], timeout=_LOOK))[0]:
+            self._end_silent(loop.time(), _LAST_SILENCE)
 
     def signal(self, number: int) -> None:
         """Sends its process a signal, if there is one."""
@@ -296,8 +303,12 @@ class Worker:
 
     def look(self, now: float) -> None:
         """Ends a process that has given no sign of life for too long."""
-        if self._silence is not None and self.is_running and now - self._heard > self._silence:
-            self.trouble = f"no sign of life for {self._silence:g} s"
+        if self._silence is not None and self.is_running:
+            self._end_silent(now, self._silence)
+
+    def _end_silent(self, now: float, silence: float) -> None:
+        if now - self._heard > silence:
+            self.trouble = f"no sign of life for {silence:g} s"
             log.error('worker hangs number=%d reason="%s"', self.number, self.trouble)
             self.signal(signal.SIGKILL)
 

@@ -173,6 +173,17 @@ async def test_one_that_hangs_is_ended_and_started_again(make: Make) -> None:
     await until(lambda: worker.is_running)
 
 
+async def test_one_that_hangs_when_it_is_to_stop_is_killed(
+    make: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(process, "_LAST_SILENCE", 0.1)
+    worker = make("    signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + HANGS)
+    await asyncio.wait_for(worker.begun.wait(), TIMEOUT)
+    await asyncio.wait_for(worker.stop(), TIMEOUT)
+    assert worker.state is WorkerState.STOPPED
+    assert "no sign of life for 0.1 s" in caplog.text
+
+
 async def test_a_stop_needs_not_wait_for_the_next_start(make: Make) -> None:
     worker = make(FAILS)
     await until(lambda: worker.state is WorkerState.WAITING)
