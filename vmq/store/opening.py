@@ -1,6 +1,7 @@
 """Opening a store: the checks, and what a broker reads from it at its start."""
 
 import fcntl
+import os
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -131,14 +132,29 @@ def is_of_leveldb(name: str) -> bool:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether another process has the database open."""
+    """Whether a process has the database open, this one included."""
+    lock = path / "LOCK"
+    # A process that closes a file gives up all of its locks on it, by whichever descriptor it has them.
+    if is_open_here(lock):
+        return True
     try:
-        with (path / "LOCK").open("r+b") as file:
+        with lock.open("r+b") as file:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except FileNotFoundError:
         return False
     except OSError:
         return True
+    return False
+
+
+def is_open_here(path: Path) -> bool:
+    """Whether this process has a file open."""
+    for each in Path("/dev/fd").iterdir():
+        try:
+            if os.path.samestat(os.fstat(int(each.name)), path.stat()):
+                return True
+        except OSError:
+            pass  # it is closed by now, or there is no such file
     return False
 
 

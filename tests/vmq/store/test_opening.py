@@ -1,6 +1,8 @@
 """Opening a store: what is refused, what a broker reads at its start, queues across restarts."""
 
 import random
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -17,6 +19,7 @@ from vmq.store.lines import END, LINES, is_end, scan
 from vmq.store.opening import (
     StoreDamagedError,
     ended_sessions,
+    is_locked,
     open_leveldb,
     open_store,
     repair_folder,
@@ -53,6 +56,16 @@ def test_a_store_is_made_where_there_is_none(path: Path) -> None:
 def test_a_store_in_use_by_this_process_is_refused(path: Path) -> None:
     with closing(start(path).db), pytest.raises(StoreError, match="in use"):
         start(path)
+
+
+def test_to_look_whether_a_store_is_in_use_leaves_it_locked(path: Path) -> None:
+    program = (
+        f"import sys; from vmq.store.opening import *; sys.exit(is_locked(Path({str(path)!r})))"
+    )
+    with closing(start(path).db):
+        assert [is_locked(path), is_locked(path)] == [True, True]
+        assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 1
+    assert not is_locked(path)
 
 
 def test_a_file_that_cannot_be_had_is_no_store_in_use(tmp_path: Path) -> None:
