@@ -18,8 +18,9 @@ from vmq_webhooks.config import EndpointConfig
 
 #: Bytes of an answer; more is no answer.
 LARGEST_ANSWER: Final = 1 << 20
-#: Seconds between two lines on one endpoint's failures.
+#: Seconds between two lines on one endpoint's failures: of one that answers in between, and at most.
 _QUIET: Final = 10.0
+_LONGEST_QUIET: Final = 600.0
 
 
 class Reply(NamedTuple):
@@ -84,6 +85,9 @@ class Endpoint:
         )
         self._clock = clock
         self._breaker = Breaker(config.breaker_failures, config.breaker_seconds, clock)
+        #: The log has heard that it fails, and not yet that it answers again.
+        self._is_told = False
+        self._quiet = _QUIET
         self._quiet_until = 0.0
         self._unsaid = 0
 
@@ -143,19 +147,27 @@ class Endpoint:
 
     def succeeded(self) -> None:
         """The answer was a proper one."""
-        if self._breaker.failures and self._breaker.on_success():
-            self._log.warning("endpoint %s answers again", self.name)
+        failures = self._breaker.failures
+        if not failures:
+            return
+        self._breaker.on_success()
+        self._quiet = _QUIET
+        if self._is_told:
+            self._is_told = False
+            self._log.warning("endpoint %s answers again failures=%d", self.name, failures)
 
     def failed(self, hook: str, error: EndpointError | TimeoutError) -> None:
-        """Counts a failure, and tells of it now and then."""
+        """Counts a failure, and tells of it; the longer it fails, the more rarely."""
         if isinstance(error, NotAskedError):
             self._skipped.add()
             return
         self._errors.add()
         self._tell(hook, error)
-        if self._breaker.on_failure():
+        was_closed = self._breaker.state is State.CLOSED
+        if self._breaker.on_failure() and was_closed:
+            self._is_told = True
             self._log.error(
-                "endpoint %s is not asked for %g s: failures=%d",
+                "endpoint %s is asked once in %g s until it answers: failures=%d",
                 self.name,
                 self.config.breaker_seconds,
                 self._breaker.failures,
@@ -173,7 +185,9 @@ class Endpoint:
             str(error) or "no verdict in time",
             self._unsaid,
         )
-        self._quiet_until, self._unsaid = now + _QUIET, 0
+        self._quiet_until, self._unsaid = now + self._quiet, 0
+        self._quiet = min(2 * self._quiet, _LONGEST_QUIET)
+        self._is_told = True
 
 
 class Turns:

@@ -331,8 +331,35 @@ async def test_an_endpoint_that_fails_is_left_alone_and_the_others_go_on(
             labels["endpoint"]: value for labels, value in broker.gauges["webhook_breaker_open"]()
         } == {"e0": 1, "e1": 0}
         lines = [await asyncio.wait_for(heard.get(), TIMEOUT) for _ in range(2)]
-        assert "endpoint e0 is not asked for 30 s: failures=2" in lines[1]
+        assert "endpoint e0 is asked once in 30 s until it answers: failures=2" in lines[1]
         await plugin.stop()
+
+
+async def test_an_outage_is_told_of_more_and_more_rarely_and_when_it_is_over(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    now = 0.0
+    async with FakeBroker(tmp_path) as broker, aiohttp.ClientSession() as session:
+        [section] = config({"url": "http://a/"}).endpoints.values()
+        endpoint = Endpoint(broker, "e", section, None, session, 1.0, lambda: now)
+
+        def fail(seconds: int) -> list[str]:
+            nonlocal now
+            caplog.clear()
+            for _ in range(seconds):
+                endpoint.failed("on_publish", EndpointError("away"))
+                now += 1
+            return caplog.messages
+
+        failed = "endpoint e failed hook=on_publish: away more="
+        off = "endpoint e is asked once in 30 s until it answers: failures=5"
+        assert fail(130) == [f"{failed}0", off, f"{failed}9", f"{failed}19", f"{failed}39"]
+        assert [each[: len(failed)] for each in fail(10_000)] == [failed] * 18
+        caplog.clear()
+        for _ in range(2):
+            endpoint.succeeded()
+        assert caplog.messages == ["endpoint e answers again failures=10130"]
+        assert fail(10) == [off]
 
 
 async def test_who_took_the_time_is_to_blame_when_it_runs_out(tmp_path: Path) -> None:
