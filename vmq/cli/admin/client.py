@@ -4,10 +4,12 @@ import http.client
 import json
 import socket
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import urlencode
+from weakref import WeakSet
 
 from vmq.admin.paths import socket_of, within_limit
 from vmq.cli.terminal import settings
@@ -27,12 +29,20 @@ class _Connection(http.client.HTTPConnection):
         super().__init__("localhost", timeout=timeout)
         self._path = path
         self._seconds = timeout
+        #: `sock` is given up before an answer is read that has no length.
+        self._socket: socket.socket | None = None
 
     def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock = self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(self._seconds)
         with within_limit(self._path) as address:
             self.sock.connect(address)
+
+    def hang_up(self) -> None:
+        """Has whoever waits for the broker wait no longer; from another thread."""
+        if self._socket is not None:
+            with suppress(OSError):  # it is closed
+                self._socket.shutdown(socket.SHUT_RDWR)
 
 
 class AdminClient:
@@ -50,6 +60,7 @@ class AdminClient:
         #: Seconds that the broker has to answer.
         self.timeout = _TIMEOUT
         self._selection = dict(selection or {})
+        self._connections: WeakSet[_Connection] = WeakSet()
         overrides = {} if data_dir is None else {"broker.data_dir": data_dir}
         self._folder = Path(settings.load(config, overrides).config.broker.data_dir)
 
@@ -65,6 +76,11 @@ class AdminClient:
         finally:
             connection.close()
         return True
+
+    def hang_up(self) -> None:
+        """Has calls in other threads end at once, as if the broker had gone."""
+        for each in set(self._connections):
+            each.hang_up()
 
     def get(self, path: str, **parameters: object) -> Any:
         """What a GET answers; parameters that are None are left out."""
@@ -84,7 +100,7 @@ class AdminClient:
         Raises:
             OSError: nothing came for so many seconds.
         """
-        connection = _Connection(socket_of(self._folder), silence)
+        connection = self._connection(silence)
         try:
             try:
                 connection.request("GET", _PREFIX + path)
@@ -106,6 +122,11 @@ class AdminClient:
         headers = {"Content-Type": "application/octet-stream"}
         return self._exchange("POST", path, body, headers, lambda found: found)
 
+    def _connection(self, timeout: float) -> _Connection:
+        connection = _Connection(socket_of(self._folder), timeout)
+        self._connections.add(connection)
+        return connection
+
     def _ask(self, method: str, path: str, body: bytes | None = None) -> Any:
         headers = {} if body is None else {"Content-Type": "application/json"}
         return self._exchange(method, path, body, headers, json.loads)
@@ -118,7 +139,7 @@ class AdminClient:
         headers: Mapping[str, str],
         read: Callable[[bytes], T],
     ) -> T:
-        connection = _Connection(socket_of(self._folder), self.timeout)
+        connection = self._connection(self.timeout)
         try:
             connection.request(method, _PREFIX + path, body, dict(headers))
             response = connection.getresponse()

@@ -2,8 +2,8 @@
 
 import http.client
 import json
-import time
 from collections.abc import Iterator
+from threading import Event
 from typing import Any, Final, NamedTuple, Protocol
 
 from vmq.cli.admin.client import AdminClient
@@ -28,10 +28,13 @@ class Newsroom(Protocol):
     """Where the screen has its figures from."""
 
     def follow(self) -> Iterator[TopNews]:
-        """All that is told, without an end."""
+        """All that is told, until `close`."""
 
     def sessions(self, sort: str) -> list[dict[str, Any]]:
         """Sessions in an order, at most `MOST`."""
+
+    def close(self) -> None:
+        """Ends what runs in other threads."""
 
 
 class BrokerNews:
@@ -39,21 +42,28 @@ class BrokerNews:
 
     def __init__(self, ask: AdminClient) -> None:
         self._ask = ask
+        self._is_over = Event()
 
     def finds_broker(self) -> bool:
         """Whether one runs."""
         return self._ask.finds_broker()
 
     def follow(self) -> Iterator[TopNews]:
-        """All that is told, without an end; a broker that comes back is followed again."""
-        while True:
+        """All that is told, until `close`; a broker that comes back is followed again."""
+        while not self._is_over.is_set():
             try:
                 yield from self._told()
                 reason = "the broker stopped"
             except (CliError, OSError, http.client.HTTPException) as problem:
                 reason = str(problem) or type(problem).__name__
-            yield TopNews("gone", reason)
-            time.sleep(RETRY)
+            if not self._is_over.is_set():
+                yield TopNews("gone", reason)
+                self._is_over.wait(RETRY)
+
+    def close(self) -> None:
+        """Ends `follow` and `sessions`, in whatever threads they wait for the broker."""
+        self._is_over.set()
+        self._ask.hang_up()
 
     def _told(self) -> Iterator[TopNews]:
         kind = ""

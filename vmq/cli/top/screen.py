@@ -163,6 +163,10 @@ class TopScreen(App[None]):
         self.set_interval(LOOK, self.look)
         self.look()
 
+    def on_unmount(self) -> None:
+        # The program ends when its threads have.
+        self.news.close()
+
     # What is told, in a thread of its own
 
     def _follow(self) -> None:

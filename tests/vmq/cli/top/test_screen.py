@@ -40,6 +40,9 @@ class Told:
         row |= {"client_id": MARKUP, "is_online": True, "user": None, "peer_host": "10.0.0.1"}
         return [row, row | {"client_id": "other", "is_online": False, "queue_size": None}]
 
+    def close(self) -> None:
+        self.done.set()
+
 
 async def test_figures_and_clients_are_shown_as_text() -> None:
     told = Told()
@@ -60,7 +63,6 @@ async def test_figures_and_clients_are_shown_as_text() -> None:
         assert screen.gone == "the broker stopped"
         screen.take(TopNews("tick", tick()))
         assert screen.gone == ""
-        told.done.set()
 
 
 async def test_keys_sort_by_what_is_worst() -> None:
@@ -74,7 +76,6 @@ async def test_keys_sort_by_what_is_worst() -> None:
         assert told.asked[0] == "-queue_size,-dropped", "it begins with the largest queues"
         told.fails = True
         await pilot.press("q")
-        told.done.set()
 
 
 def is_shown(screen: TopScreen) -> bool:
@@ -92,7 +93,6 @@ async def test_what_is_wrong_is_shown_with_its_age() -> None:
         screen.take(TopNews("tick", tick() | {"status": "failing", "reasons": [reason]}))
         await pilot.pause()
         assert is_shown(screen)
-        told.done.set()
 
 
 async def test_each_of_several_workers_has_a_line() -> None:
@@ -110,7 +110,6 @@ async def test_each_of_several_workers_has_a_line() -> None:
             "running",
             "starting, started again 2 times",
         ]
-        told.done.set()
 
 
 def test_figures_are_short() -> None:
