@@ -86,6 +86,7 @@ class DiskWatch:
         self.looks = 0
         self.has_told_of_small = False
         self.is_dropping = False
+        self.is_blind = False
 
     def configure(self, options: StoreOptions) -> None:
         """Goes by other options from the next look on."""
@@ -104,8 +105,15 @@ class DiskWatch:
         try:
             total, free, own = self.measure()
         except OSError as error:
-            log.error("cannot look at the disk of the store: %s", error)
+            if (
+                not self.is_blind
+            ):  # without a file left it lasts as long as the clients that have them
+                self.is_blind = True
+                log.error("cannot look at the disk of the store: %s", error)
             return
+        if self.is_blind:
+            self.is_blind = False
+            log.warning("the disk of the store is looked at again")
         if self.looks % LOOKS == 0:
             wanted = self.options.max_bytes
             if wanted == 0:

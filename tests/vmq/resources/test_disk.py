@@ -222,12 +222,18 @@ def test_what_messages_may_have_of_a_small_disk_comes_to_half_of_a_large_one() -
     assert (found[0], found[-1]) == (0.25, 0.5)
 
 
-def test_a_disk_that_cannot_be_looked_at_changes_nothing(
+def test_a_disk_that_cannot_be_looked_at_changes_nothing_and_is_told_of_once(
     durable: House, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fail() -> tuple[int, int, int]:
-        raise OSError("it is gone")
+    disk = Disk(durable)
+    measure = disk.watch.measure
 
-    watch = DiskWatch(durable.core, lambda: [durable.registry], StoreOptions(), fail)
-    asyncio.run(watch.look())
-    assert "it is gone" in caplog.text
+    def fail() -> tuple[int, int, int]:
+        raise OSError("no file is left")
+
+    for failing in (fail, fail, measure, measure, fail):
+        disk.watch.measure = failing
+        disk.look()
+    failed = "cannot look at the disk of the store: no file is left"
+    assert caplog.messages == [failed, "the disk of the store is looked at again", failed]
+    assert disk.limit == 26 * GIB
