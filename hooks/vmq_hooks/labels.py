@@ -15,7 +15,7 @@ MAX_SAMPLES: Final = 1000
 OTHERS: Final = "(others)"
 
 #: The broker's own, and Prometheus's.
-_RESERVED: Final = frozenset({"plugin", "le", "quantile"})
+_RESERVED: Final = frozenset({"plugin", "worker", "le", "quantile"})
 
 
 def check_name(name: str, what: str) -> None:

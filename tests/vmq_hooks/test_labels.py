@@ -20,6 +20,7 @@ def test_their_order_does_not_matter() -> None:
         ({"é": "1"}, "no name of a label"),
         ({"": "1"}, "no name of a label"),
         ({"plugin": "1"}, "'plugin' is taken"),
+        ({"worker": "1"}, "'worker' is taken"),
         ({"__name__": "1"}, "is taken"),
         ({"a": 1}, "accepted: a text"),
         ({"a": "x" * (MAX_VALUE + 1)}, f"up to {MAX_VALUE} characters"),
