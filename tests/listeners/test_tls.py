@@ -163,11 +163,11 @@ def test_plain_bytes_at_a_tls_listener_are_refused_with_one_line(
     start: ListenerFactory, server: IssuedCertificate
 ) -> None:
     broker = start({"tls": tls(server)})
-    for data in (
-        connect_packet("plain"),
-        b"GET / HTTP/1.0\r\n\r\n",
-        Random(1).randbytes(70_000),
-        ENDLESS_HELLO,
+    for data, reason in (
+        (connect_packet("plain"), "MQTT instead of TLS"),
+        (b"GET / HTTP/1.0\r\n\r\n", "HTTP instead of TLS"),
+        (Random(1).randbytes(70_000), ""),
+        (ENDLESS_HELLO, ""),
     ):
         before = len(lines_of(broker, "refused"))
         sock = connect_tcp(broker.urls[0])
@@ -176,7 +176,9 @@ def test_plain_bytes_at_a_tls_listener_are_refused_with_one_line(
             sock.sendall(data)
             while sock.recv(4096):
                 pass
-        broker.wait_log(f"refused listener=tls peer=127.0.0.1:{port} .*TLS handshake failed")
+        broker.wait_log(
+            f"refused listener=tls peer=127.0.0.1:{port} .*TLS handshake failed: {reason}"
+        )
         assert len(lines_of(broker, "refused")) == before + 1
     assert broker.is_running()
 

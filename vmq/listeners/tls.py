@@ -9,6 +9,7 @@ import ssl
 from typing import Any, Final, Protocol
 
 from vmq.listeners.certificates import reason_of
+from vmq.mqtt.first_bytes import FIRST_BYTES, protocol_of
 
 #: One TLS record holds no more than this, so that a read takes all of it.
 RECORD: Final = 16_384
@@ -112,7 +113,7 @@ class Tls:
         is_read = False
         try:
             if self.inner is None:
-                self.shake_hands(chunks)
+                self.shake_hands(piece, chunks)
             else:
                 self.read(chunks, len(piece))
             # Whole records, and both buffers were empty at last: to look once more would cost a thirtieth of a message.
@@ -151,7 +152,7 @@ class Tls:
             self.transport.resume_reading()
         self.hand_on(chunks)
 
-    def shake_hands(self, chunks: list[bytes]) -> None:
+    def shake_hands(self, piece: Any, chunks: list[bytes]) -> None:
         try:
             self.openssl.do_handshake()
             identity = common_name(self.openssl.getpeercert()) if self.wants_identity else None
@@ -160,7 +161,10 @@ class Tls:
             return
         except (ssl.SSLError, ValueError) as error:
             self.flush()  # the alert that tells the client why
-            self.fail(f"TLS handshake failed: {reason_of(error)}")
+            spoken = protocol_of(bytes(piece[:FIRST_BYTES]))
+            is_other = spoken not in ("", "TLS")
+            reason = f"{spoken} instead of TLS" if is_other else reason_of(error)
+            self.fail("TLS handshake failed: " + reason)
             return
         self.flush()
         self.inner = self.owner.secured(self, identity)

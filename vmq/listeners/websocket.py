@@ -21,6 +21,7 @@ from vmq.listeners import addresses
 from vmq.listeners.frames import FrameCounter
 from vmq.listeners.origins import Origins
 from vmq.listeners.trust import Networks, forwarded_peer
+from vmq.mqtt.first_bytes import FIRST_BYTES, protocol_of
 from vmq.protocol.connection import Connection
 
 #: What the library says of each connection is news only if it is a warning: the session logs ours.
@@ -211,6 +212,10 @@ class WebSocket:
         is_accepted = self.connection.session.subscriber is not None
         largest = self.connection.session.decoder.max_packet_size
         if self.request is not None:
+            spoken = "" if self.request_size else protocol_of(data[:FIRST_BYTES])
+            if spoken not in ("", "HTTP"):
+                self.connection.close(f"WebSocket failed: {spoken} instead of HTTP")
+                return 1
             self.position = end = self.end_of_request(self.request)
             read = 1
             if self.request_size > largest:

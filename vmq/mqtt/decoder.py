@@ -278,8 +278,10 @@ def read_connect(data: bytes, start: int, end: int) -> Connect:
         if level != LEVEL_3_1:
             raise ProtocolError("protocol MQIsdp with level " + str(asked), "MQTT-3.1.2-1")
     elif level != LEVEL_3_1_1:
+        version = " (MQTT 5)" if asked == 5 else ""
         raise ConnectRefused(
-            "protocol level " + str(asked) + " is not served [MQTT-3.1.2-2]", REFUSED_PROTOCOL_LEVEL
+            "protocol level " + str(asked) + version + " is not served [MQTT-3.1.2-2]",
+            REFUSED_PROTOCOL_LEVEL,
         )
     flags = reader.byte()
     lenient = level == LEVEL_3_1

@@ -31,6 +31,7 @@ from vmq.core.states import (
 )
 from vmq.mqtt.decoder import Decoder, is_mqtt31, read_connect
 from vmq.mqtt.encoder import PINGRESP
+from vmq.mqtt.first_bytes import FIRST_BYTES, protocol_of
 from vmq.mqtt.packets import (
     CONNECT,
     DISCONNECT,
@@ -177,6 +178,9 @@ class Session(Subscribing):
                 return
         if self.unread is not None:
             self.enter(BUSY)
+        elif output.state == AWAITING_CONNECT and decoder.rest and decoder.rest[0] >> 4 != CONNECT:
+            # Nobody waits for the rest of what is no CONNECT.
+            raise self.stranger(decoder.rest, 0, broken_by(decoder.rest[0], FIRST))
 
     def table(self) -> int:
         """Which of the three tables of actions holds now."""
@@ -214,8 +218,15 @@ class Session(Subscribing):
             self.output.finish("client disconnected", DISCONNECTED)
         elif action == CONNECT:
             self.on_connect(head)
+        elif table == FIRST:
+            raise self.stranger(self.decoder.data, self.decoder.start, broken_by(head, table))
         else:
             raise broken_by(head, table)
+
+    def stranger(self, data: bytes | bytearray, start: int, broken: ProtocolError) -> ProtocolError:
+        """The end of a connection that does not begin with CONNECT: names what it speaks, if that is known."""
+        spoken = protocol_of(bytes(data[start : start + FIRST_BYTES]))
+        return ProtocolError(spoken + " instead of MQTT", "MQTT-3.1.0-1") if spoken else broken
 
     def check_empty(self, kind: int) -> None:
         if self.decoder.body != self.decoder.end:
@@ -225,7 +236,7 @@ class Session(Subscribing):
         """CONNECT: from here on it is a login's, until the session is online."""
         decoder = self.decoder
         if head & 15 and not is_mqtt31(decoder.data, decoder.body):
-            raise wrong_flags(head)
+            raise self.stranger(decoder.data, decoder.start, wrong_flags(head))
         self.enter(AUTHENTICATING)
         self.core.counters.mqtt_connect_received += 1
         self.connect_at = self.core.clock()

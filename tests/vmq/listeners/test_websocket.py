@@ -1,5 +1,6 @@
 """The WebSocket listener's pieces, against the sans-I/O client of the `websockets` library."""
 
+import logging
 from http import HTTPStatus
 
 import pytest
@@ -125,14 +126,19 @@ def test_the_path_is_configured(house: House) -> None:
 
 
 @pytest.mark.parametrize(
-    "request_bytes",
+    ("request_bytes", "reason"),
     (
-        b"GET /mqtt HTTP/1.1\r\nHost: broker\r\n\r\n",
-        b"POST /mqtt HTTP/1.1\r\nHost: broker\r\n\r\n",
-        b"\xff" * 200 + b"\r\n",
+        (b"GET /mqtt HTTP/1.1\r\nHost: broker\r\n\r\n", "WebSocket failed: "),
+        (b"POST /mqtt HTTP/1.1\r\nHost: broker\r\n\r\n", "WebSocket failed: "),
+        (b"\xff" * 200 + b"\r\n", "WebSocket failed: "),
+        (connect_packet("c"), "WebSocket failed: MQTT instead of HTTP"),
+        (b"\x16\x03\x01\x02\x00\x01", "WebSocket failed: TLS instead of HTTP"),
     ),
 )
-def test_what_is_no_upgrade_ends_the_connection(house: House, request_bytes: bytes) -> None:
+def test_what_is_no_upgrade_ends_the_connection(
+    house: House, request_bytes: bytes, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "vmq.session")
     transport = MemoryTransport()
     connection = Connection(house.registry, True, "id", ListenerContext(print, print))
     socket = WebSocket(connection, "/mqtt", MAX_SIZE)
@@ -143,6 +149,7 @@ def test_what_is_no_upgrade_ends_the_connection(house: House, request_bytes: byt
     assert connection.closing
     socket.connection_lost(None)
     assert house.registry.subscribers == {}
+    assert f'reason="{reason}' in caplog.text
 
 
 # --- packets in frames

@@ -62,6 +62,25 @@ def test_of_an_unknown_client_no_more_is_kept_than_a_connect_may_have(house: Hou
     assert other.is_closed()
 
 
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"\x16\x03\x01\x02\x00\x01\x00", "TLS instead of MQTT [MQTT-3.1.0-1]"),
+        (b"GET / HTTP/1.0\r\n", "HTTP instead of MQTT [MQTT-3.1.0-1]"),
+        (b"PROXY TCP4 192.0.2.1", "a PROXY header instead of MQTT [MQTT-3.1.0-1]"),
+        (b"\r\n\r\n\0\r\nQUIT\n", "a PROXY header instead of MQTT [MQTT-3.1.0-1]"),
+        (b"SSH-2.0-", "PUBREC as the first packet [MQTT-3.1.0-1]"),
+    ],
+)
+def test_what_does_not_begin_with_connect_is_named_and_not_waited_for(
+    house: House, data: bytes, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = Client(house)
+    client.send(data)
+    assert client.is_closed()
+    assert f'reason="protocol error: {reason}"' in caplog.text
+
+
 # --- acknowledgements wait for the store
 
 
