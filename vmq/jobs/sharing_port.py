@@ -73,9 +73,6 @@ class JobSharing:
         """Has somebody told once whether jobs are all on their hosts; if one is not to be, none is."""
         told(True)
 
-    def drop_keys(self, prefix: bytes) -> None:
-        """Jobs whose keys begin so, and that are not on their hosts yet, are not to be."""
-
     def acknowledge_unknown(self, job_id: bytes, queue: bytes = UNKNOWN) -> bool:
         """A job that is not here is done, of a queue if that is known; whether the others will hear of it."""
         return False

@@ -162,11 +162,6 @@ class JobReplicas(JobSharing):
         for job in jobs:
             self.adder.wait(job, deadline, partial(on_one, job))
 
-    def drop_keys(self, prefix: bytes) -> None:
-        for pending in list(self.adder.pending.values()):
-            if pending.job.key.startswith(prefix):
-                self.adder.abandon(pending.job)
-
     def acknowledge_unknown(self, job_id: bytes, queue: bytes = UNKNOWN) -> bool:
         if not self.peers.members or not is_job_id(job_id):
             return False
