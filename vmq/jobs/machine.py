@@ -217,7 +217,7 @@ class JobMachine(JobStock):
             return False
         job.nacks += 1
         self.counts.nacked += 1
-        job.note(self.stamp(now) + " nack")
+        self.note(job, "nack", now)
         if self.is_worn(job, now):
             return True
         if self.holders:
@@ -250,7 +250,7 @@ class JobMachine(JobStock):
         if self.holders:
             self.let_go(job)
         self.counts.lost += 1
-        job.note(self.stamp(now) + " connection lost")
+        self.note(job, "connection lost", now)
         if not job.retry:
             self.counts.unconfirmed += 1
             self.remove(job)
@@ -372,7 +372,7 @@ class JobMachine(JobStock):
         elif self.holders:
             self.let_go(job)
         job.reason = reason
-        job.note(self.stamp(now) + " " + reason)
+        self.note(job, reason, now)
         self.move(job, dead, now + rules.dead_ttl, now)
         if job.serial:
             self.log.note(record.BURIED, job)
@@ -395,7 +395,7 @@ class JobMachine(JobStock):
             self.let_go(job)
         job.deliveries, job.nacks, job.repeats = 0, 0, job.generation + 1
         job.reason = ""
-        job.note(self.stamp(now) + " revived")
+        self.note(job, "revived", now)
         self.move(job, queue, now + int(job.ttl), now)
         if job.serial:
             self.log.note(record.REVIVED, job)
@@ -472,7 +472,7 @@ class JobMachine(JobStock):
                 self.timers.set(job, min(now + self.retry_of(job), job.expires), now)
                 return
             self.counts.retried += 1
-            job.note(self.stamp(now) + " retry")
+            self.note(job, "retry", now)
             self.come_again(job, now)
 
     def expire(self, job: Job, now: float) -> None:

@@ -27,6 +27,8 @@ SHARED_ALIKE: Final = 13
 PLACED: Final = 12
 #: Whoever it was given to did not look at it: it is queued again, and was not delivered.
 GIVEN_BACK: Final = 14
+#: The last line of its history is new.
+NOTED: Final = 15
 
 
 class JobRecord:

@@ -486,9 +486,13 @@ class JobStock(JobQueues):
         job.key = b""
         return True
 
-    def stamp(self, now: float) -> str:
-        """The time of an event, for people."""
-        return f"{datetime.fromtimestamp(self.wall / 1e9 + now, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    def note(self, job: Job, failure: str, now: float) -> None:
+        """Remembers a failure of a job, with its time for people."""
+        job.note(
+            f"{datetime.fromtimestamp(self.wall / 1e9 + now, UTC):%Y-%m-%dT%H:%M:%SZ} {failure}"
+        )
+        if job.serial:
+            self.log.note(record.NOTED, job)
 
 
 def added(job: Job) -> tuple[int, bytes]:

@@ -34,6 +34,9 @@ DEATH_SIZE: Final = 14
 #: On how many hosts a job is to be; how many nodes may have it, whose numbers follow.
 SHARE: Final[Any] = Struct("<HH")
 SHARE_SIZE: Final = 4
+#: Bytes of a line of its history, which follows.
+NOTE: Final[Any] = Struct("<H")
+NOTE_SIZE: Final = 2
 
 #: Flags of a job's header.
 IS_QUEUED: Final = 1
@@ -167,6 +170,13 @@ def death(job: Job, expires: int) -> bytes:
     nacks, repeats = min(job.nacks, _MOST), min(job.repeats, _MOST)
     head: bytes = DEATH.pack(expires, nacks, repeats, len(reason))
     return head + reason
+
+
+def note(line: str) -> bytes:
+    """A line of a job's history."""
+    text = line.encode()
+    head: bytes = NOTE.pack(len(text))
+    return head + text
 
 
 def share(job: Job) -> bytes:

@@ -7,7 +7,7 @@ from mypy_extensions import i64
 from vmq.jobs.commit import JobWriter
 from vmq.jobs.queue import ACKED, Job
 from vmq.jobs.queues import JobQueues
-from vmq.jobs.record import ADDED, ADDED_ALIKE, BURIED, DONE, REVIVED, SHARED, SHARED_ALIKE
+from vmq.jobs.record import ADDED, ADDED_ALIKE, BURIED, DONE, NOTED, REVIVED, SHARED, SHARED_ALIKE
 from vmq.jobs.rules import FSYNC
 from vmq.jobs.storage.frames import (
     ALIKE,
@@ -16,6 +16,7 @@ from vmq.jobs.storage.frames import (
     death,
     frame,
     job_header,
+    note,
     share,
 )
 from vmq.jobs.storage.segments import JobSegments
@@ -63,6 +64,7 @@ class JobJournal(JobWriter):
             job.serial = self.next_serial
             self.next_serial += 1
             self.add(job, job.body or b"")
+            self.note_history(job)
             return
         if event == SHARED:
             self.note_shared(job)
@@ -70,6 +72,8 @@ class JobJournal(JobWriter):
             self.events.append(int(job.serial << 4) | event)
             if event >= BURIED and event <= REVIVED:
                 self.details.append(death(job, self.expiry(job)))
+            elif event == NOTED and job.history is not None:
+                self.details.append(note(job.history[-1]))
         if job.queue.rules.persistence == FSYNC:
             self.needs_sync = True
 
@@ -84,6 +88,12 @@ class JobJournal(JobWriter):
             self.alike.share(job)
         events.append(number | SHARED)
         self.details.append(share(job))
+
+    def note_history(self, job: Job) -> None:
+        """Writes the whole history of a job that is written whole."""
+        for line in job.history or []:
+            self.events.append(int(job.serial << 4) | NOTED)
+            self.details.append(note(line))
 
     def add(self, job: Job, body: bytes) -> None:
         """Writes a job whole."""
@@ -222,6 +232,7 @@ class JobJournal(JobWriter):
                 self.has_moved = True
             if job.copies is not None:
                 self.note(SHARED, job)
+            self.note_history(job)
             if is_done:
                 self.note(DONE, job)
         if failure is not None:

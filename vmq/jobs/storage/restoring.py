@@ -24,6 +24,7 @@ from vmq.jobs.storage.frames import (
     IS_DELAYED,
     IS_QUEUED,
     MAGIC,
+    NOTE_SIZE,
     nodes_of,
 )
 from vmq.jobs.storage.indexes import read_index
@@ -259,6 +260,8 @@ class JobRestore(FrameWalk):
             job.repeats = repeats
         elif event == record.SHARED:
             job.copies = JobCopies(*nodes_of(data[start:end]))
+        elif event == record.NOTED:
+            job.note(data[start + NOTE_SIZE : end].decode())
         else:
             self.happened(job, event)
 

@@ -12,6 +12,8 @@ from vmq.jobs.storage.frames import (
     DEATH_SIZE,
     JOB,
     JOB_SIZE,
+    NOTE,
+    NOTE_SIZE,
     SHARE,
     SHARE_SIZE,
     ends,
@@ -147,6 +149,8 @@ class FrameWalk:
                     end += DEATH_SIZE + int(DEATH.unpack_from(data, at)[3])
                 elif event == record.SHARED:
                     end = end_of_share(data, at)
+                elif event == record.NOTED:
+                    end += NOTE_SIZE + int(NOTE.unpack_from(data, at)[0])
                 self.told(serial, event, data, at, end)
                 at = end
 

@@ -83,6 +83,7 @@ def seen(machine: JobMachine) -> dict[bytes, tuple[object, ...]]:
             int(job.nacks),
             int(job.repeats),
             job.reason,
+            tuple(job.history or ()),
             job.is_delayed,
             job.key,
         )
