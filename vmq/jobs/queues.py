@@ -29,6 +29,23 @@ class JobRefusedError(Exception):
     """Something is refused; the text begins with Disque's word for it."""
 
 
+class Pause:
+    """What a queue refuses, as an operator said.
+
+    Args:
+        is_in: jobs that are added.
+        is_out: workers.
+        at: when that was said: nanoseconds since 1970, later than all that was known to be said of the queue.
+        is_everywhere: it was said to all nodes.
+    """
+
+    def __init__(self, is_in: bool, is_out: bool, at: int, is_everywhere: bool) -> None:
+        self.is_in = is_in
+        self.is_out = is_out
+        self.at = at
+        self.is_everywhere = is_everywhere
+
+
 class JobKey(Timed):
     """A key keeps a second job out, until it is due."""
 
@@ -71,10 +88,12 @@ class JobQueues:
 
     Args:
         rules_of: the rules of a queue, by its name; asked once for each.
+        wall: nanoseconds since 1970 at the zero of the clock.
     """
 
-    def __init__(self, rules_of: Callable[[bytes], JobRules]) -> None:
+    def __init__(self, rules_of: Callable[[bytes], JobRules], wall: int = 0) -> None:
         self.rules_of = rules_of
+        self.wall = wall
         #: The jobs that are in memory, and the order in which they were added.
         self.jobs: dict[bytes, Job] = {}
         self.job_order = NameOrder(self.jobs, self._created)
@@ -87,6 +106,11 @@ class JobQueues:
         #: Those that are to be looked at, whether they are idle.
         self.unswept: list[JobQueue] = []
         self.queue_number: int = 0
+        #: Queues that have both jobs and waiters.
+        self.ready: list[JobQueue] = []
+        #: What operators said that queues refuse, or do no more; some of it is not kept yet.
+        self.pauses: dict[bytes, Pause] = {}
+        self.has_new_pauses = False
         self.max_queues: i64 = 1_000_000
         #: How many of them each user has made, and may have made at most.
         self.made: dict[str, int] = {}
@@ -161,6 +185,34 @@ class JobQueues:
         return self.queues[name].number
 
     def tidy(self) -> bool:
+    def pause(
+        self,
+        queue: JobQueue,
+        is_in: bool,
+        is_out: bool,
+        now: float = 0.0,
+        is_everywhere: bool = False,
+    ) -> None:
+        """An operator says what a queue refuses from now on: jobs that are added, workers."""
+        known = self.pauses.get(queue.name)
+        at = self.wall + int(now * 1e9)
+        at = at if known is None else max(at, known.at + 1)
+        self.heed(queue, Pause(is_in, is_out, at, is_everywhere))
+
+    def heed(self, queue: JobQueue, said: Pause) -> None:
+        """An operator said that, here or to another node; what was said before is over."""
+        queue.paused_in = said.is_in
+        queue.paused_out = said.is_out
+        self.pauses[queue.name] = said
+        self.has_new_pauses = True
+        self.look_for_waiters(queue)
+
+    def look_for_waiters(self, queue: JobQueue) -> None:
+        if queue.depth and queue.waiters is not None and not queue.is_ready:
+            if not queue.paused_out:
+                queue.is_ready = True
+                self.ready.append(queue)
+
         """Has the orders forget some of what is gone; whether more is left."""
         has_more = self.job_order.tidy()
         return self.queue_order.tidy() or has_more

@@ -181,9 +181,10 @@ class JobService:
     def _pause(self, now: float) -> JobPauses:
         """Has queues refuse what they did at the end."""
         pauses = JobPauses(self.folder)
-        for name, (is_in, is_out) in pauses.read().items():
+        self.machine.pauses = pauses.read()
+        for name, said in self.machine.pauses.items():
             queue = self.machine.queues.get(name) or self.machine.make_queue(name, now)
-            queue.paused_in, queue.paused_out = is_in, is_out
+            queue.paused_in, queue.paused_out = said.is_in, said.is_out
         return pauses
 
     def _read_node_id(self) -> bytes:
@@ -418,7 +419,7 @@ class JobService:
         return queue
 
     def _sync(self) -> None:
-        paused = self.pauses.take(self.machine)
+        paused = self.pauses.take(self.machine, self.core.clock())
 
         def sync() -> None:
             self.journal.sync()

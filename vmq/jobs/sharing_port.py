@@ -81,7 +81,7 @@ class JobSharing:
         """A worker is at a job still, which another node may serve."""
 
     def paused(self, queue: JobQueue) -> None:
-        """A queue is to be paused on all nodes as it is here."""
+        """An operator said to all nodes what a queue refuses."""
 
     def starve(self, queue: JobQueue, now: float) -> None:
         """Somebody waits for a job of a queue that has none."""

@@ -51,20 +51,15 @@ class JobStock(JobQueues):
         log: JobRecord | None = None,
         wall: int = 0,
     ) -> None:
-        super().__init__(rules_of)
+        super().__init__(rules_of, wall)
         self.ids = ids
         self.log = log or JobRecord()
-        self.wall = wall
         self.pager = JobPager(self, wall)
         #: Who has which job, of those who are told.
         self.holders: dict[bytes, JobHolder] = {}
-        #: Queues that have both jobs and waiters.
-        self.ready: list[JobQueue] = []
         #: Above it nothing is added.
         self.max_memory: i64 = 1 << 60
         self.last_created: i64 = 0
-        #: Some queue was paused, or is no more, and that is not kept yet.
-        self.has_new_pauses = False
         #: The other nodes.
         self.sharing = JobSharing()
         #: What was here at the start and others may serve: they are asked once all of them can be reached.
@@ -73,13 +68,6 @@ class JobStock(JobQueues):
         self.unsettled: list[Job] = []
 
     # Queues
-
-    def pause(self, queue: JobQueue, is_in: bool, is_out: bool) -> None:
-        """What a queue refuses from now on: jobs that are added, workers."""
-        queue.paused_in = is_in
-        queue.paused_out = is_out
-        self.has_new_pauses = True
-        self.look_for_waiters(queue)
 
     def jobs_after(self, created: int, limit: int) -> list[Job]:
         """Jobs in the order of adding, those added later than this."""
@@ -419,12 +407,6 @@ class JobStock(JobQueues):
         if queue.waiters is not None and not queue.is_ready and not queue.paused_out:
             queue.is_ready = True
             self.ready.append(queue)
-
-    def look_for_waiters(self, queue: JobQueue) -> None:
-        if queue.depth and queue.waiters is not None and not queue.is_ready:
-            if not queue.paused_out:
-                queue.is_ready = True
-                self.ready.append(queue)
 
     # Keys
 

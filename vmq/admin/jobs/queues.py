@@ -429,7 +429,7 @@ async def pause(broker: "BrokerView", queue: str, mountpoint: str, what: str) ->
     service = opened(broker)
     now = service.core.clock()
     found = service.machine.queue(full_name(broker, queue, mountpoint), now)
-    service.machine.pause(found, what in {"in", "all"}, what in {"out", "all"})
+    service.machine.pause(found, what in {"in", "all"}, what in {"out", "all"}, now, True)
     await _safe(service)
     return QueuePaused(queue, _paused(found))
 

@@ -228,8 +228,8 @@ def pause(connection: RespConnection, argv: list[bytes]) -> bytes:
             is_everywhere = True
         elif option != b"state":
             return error("ERR PAUSE option must be in, out, all, none, state or bcast")
-    if (is_in, is_out) != (queue.paused_in, queue.paused_out):
-        machine.pause(queue, is_in, is_out)
+    if is_everywhere or (is_in, is_out) != (queue.paused_in, queue.paused_out):
+        machine.pause(queue, is_in, is_out, now, is_everywhere)
     if is_everywhere:
         machine.sharing.paused(queue)
     names = {(True, True): b"all", (True, False): b"in", (False, True): b"out"}

@@ -180,11 +180,12 @@ class JobNeed(Entry, frozen=True, tag=13):
 
 
 class Paused(Entry, frozen=True, tag=14):
-    """What a queue refuses from now on."""
+    """What a queue refuses, as an operator said then, in nanoseconds since 1970."""
 
     queue: _Name
     is_in: bool
     is_out: bool
+    at: _Created = 0
 
 
 class Fired(Entry, frozen=True, tag=15):

@@ -9,6 +9,7 @@ from vmq.jobs.ids import is_job_id, is_repeated
 from vmq.jobs.machine import JobMachine
 from vmq.jobs.paging.columns import split_ids
 from vmq.jobs.queue import ACKED, Job, JobPage, JobQueue
+from vmq.jobs.queues import Pause
 from vmq.jobs.sharing.adding import CopyAdder
 from vmq.jobs.sharing.context import SharingContext
 from vmq.jobs.sharing.ending import JobEnding
@@ -181,7 +182,22 @@ class JobReplicas(JobSharing):
             self.here.tell(job.copies.nodes, Working(job.id))
 
     def paused(self, queue: JobQueue) -> None:
-        self.here.tell(list(self.peers.all), Paused(queue.name, queue.paused_in, queue.paused_out))
+        self.tell_pauses(list(self.peers.all), [queue.name])
+
+    def tell_pauses(self, nodes: list[int], names: list[bytes]) -> None:
+        """Tells nodes what operators said to all of them of queues."""
+        for name in names:
+            said = self.machine.pauses[name]
+            if said.is_everywhere:
+                self.here.tell(nodes, Paused(name, said.is_in, said.is_out, said.at))
+
+    def on_paused(self, entry: Paused, now: float) -> None:
+        """An operator said something of a queue to all nodes, maybe long ago: what was said last holds."""
+        known = self.machine.pauses.get(entry.queue)
+        if known is None or known.at < entry.at:
+            queue = self.here.queue(entry.queue, now)
+            if queue is not None:
+                self.machine.heed(queue, Pause(entry.is_in, entry.is_out, entry.at, True))
 
     def has_new_queues(self) -> bool:
         """Whether a copy came into one of the broker's own queues since this was asked."""
@@ -259,6 +275,10 @@ class JobReplicas(JobSharing):
             self.mender.restart()
         if known is not None and is_new_life:
             self.mender.lost_memory(present.node)
+        if present.asks or not was_up:
+            # What it was greeted with may have been less than is known now; and what follows is dropped by who does
+            # not know this node.
+            self.introduce([present.node], False)
         # Who asks did not know this node, and has dropped what it was told before.
         if not was_up or is_new_life or present.asks:
             self.newcomers.add(present.node)
@@ -268,13 +288,10 @@ class JobReplicas(JobSharing):
             self.paged.begin()
             self.mender.restart()
             self.federation.on_up(now)
+            self.tell_pauses([present.node], list(self.machine.pauses))
             self.on_newcomer()
         if self.machine.unasked and self.peers.are_all_up():
             self.serving.ask_all(now)
-        if (
-            present.asks or not was_up
-        ):  # what this node greeted it with may have been less than is known now
-            self.introduce([present.node], False)
 
     def on_down(self, name: str) -> None:
         """A member cannot be reached any more."""
@@ -322,9 +339,7 @@ class JobReplicas(JobSharing):
         elif isinstance(entry, JobNeed):
             self.federation.on_need(sender, entry, now)
         elif isinstance(entry, Paused):
-            queue = self.here.queue(entry.queue, now)
-            if queue is not None:
-                self.machine.pause(queue, entry.is_in, entry.is_out)
+            self.on_paused(entry, now)
         elif isinstance(entry, WillQueueAll | QueuedAll):
             self.paged.receive(sender, entry, now)
         elif isinstance(entry, Claim | Claimed | KeyHeld):

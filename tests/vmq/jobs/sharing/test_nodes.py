@@ -218,6 +218,24 @@ async def test_a_queue_that_is_paused_everywhere(tmp_path: Path) -> None:
         await until(lambda: not b.machine.queues[b"q"].paused_in)
 
 
+async def test_a_node_that_was_away_hears_what_was_paused_and_resumed(tmp_path: Path) -> None:
+    async with node_of(job_config(tmp_path, "a", [])) as a:
+        config = job_config(tmp_path, "b", [address(a.broker)])
+        async with node_of(config) as b:
+            await meet(a, b)
+            assert await a("PAUSE", "resumed", "in", "bcast") == b"in"
+            await until(lambda: b"resumed" in b.machine.queues)
+        await a("PAUSE", "resumed", "none", "bcast")
+        await a("PAUSE", "paused", "out", "bcast")
+        await a("PAUSE", "here", "all")
+        async with node_of(config) as b:
+            await meet(a, b)
+            await until(lambda: b"paused" in b.machine.queues)
+            assert await b("PAUSE", "resumed", "state") == b"none"
+            assert await b("PAUSE", "paused", "state") == b"out"
+            assert await b("PAUSE", "here", "state") == b"none"
+
+
 async def test_a_node_that_leaves_gives_its_jobs_away(nodes: list[JobNode]) -> None:
     a, b, c = nodes
     ids = {await a("ADDJOB", "q", "x", 5000, "REPLICATE", 1) for _ in range(10)}
