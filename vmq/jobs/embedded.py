@@ -121,12 +121,17 @@ class _Taking:
 
     def __init__(self, service: JobService, names: tuple[str, ...], window: int) -> None:
         from vmq.jobs.calls import CallWaiter
+        from vmq.jobs.queues import JobRefusedError
 
         self.service = service
         self.window = window
         for name in names:
             if name.startswith("$"):
                 raise ValueError("ERR queues whose names begin with $ are the broker's own")
+            try:
+                service.machine.check_taken(name.encode())
+            except JobRefusedError as refusal:
+                raise ValueError(str(refusal)) from None
         self.names = [name.encode() for name in names]
         self.held: set[str] = set()
         self.ready: deque[TakenJob] = deque()

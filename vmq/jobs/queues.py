@@ -147,6 +147,22 @@ class JobQueues:
         found.used = now
         return found
 
+    def check_taken(self, name: bytes) -> None:
+        """Refuses a worker that would wait for ever: what is added to a queue with groups goes to theirs.
+
+        Jobs that came before there were groups are taken as any.
+
+        Raises:
+            JobRefusedError: it would.
+        """
+        queue = self.queues.get(name)
+        rules = self.rules_of(name) if queue is None else queue.rules
+        has_jobs = queue is not None and queue.jobs > queue.done
+        if rules.groups and not has_jobs and not name.endswith(DEAD):
+            shown = name.rpartition(b"\0")[2].decode("utf-8", "backslashreplace")
+            groups = ", ".join([f"{shown}@{each.decode()}" for each in rules.groups])
+            raise JobRefusedError(f"ERR the jobs of {shown} go to its groups: take from {groups}")
+
     def why_no_more(self, user: str | None) -> str:
         """Why there is no room for one more queue; nothing if there is."""
         if len(self.queues) >= self.max_queues:
@@ -169,22 +185,6 @@ class JobQueues:
         """Queues in the order of their making, those made after one with this number."""
         return [self.queues[name] for name in self.queue_order.after(number, limit)]
 
-    def enter(self, job: Job) -> None:
-        """A job is in memory from now on."""
-        self.jobs[job.id] = job
-        self.job_order.add(job.id, int(job.created))
-
-    def in_memory_after(self, created: int, limit: int) -> list[Job]:
-        """Jobs that are in memory, in the order of adding, those added later than this."""
-        return [self.jobs[job_id] for job_id in self.job_order.after(created, limit)]
-
-    def _created(self, job_id: bytes) -> int:
-        return int(self.jobs[job_id].created)
-
-    def _number(self, name: bytes) -> int:
-        return self.queues[name].number
-
-    def tidy(self) -> bool:
     def pause(
         self,
         queue: JobQueue,
@@ -213,6 +213,22 @@ class JobQueues:
                 queue.is_ready = True
                 self.ready.append(queue)
 
+    def enter(self, job: Job) -> None:
+        """A job is in memory from now on."""
+        self.jobs[job.id] = job
+        self.job_order.add(job.id, int(job.created))
+
+    def in_memory_after(self, created: int, limit: int) -> list[Job]:
+        """Jobs that are in memory, in the order of adding, those added later than this."""
+        return [self.jobs[job_id] for job_id in self.job_order.after(created, limit)]
+
+    def _created(self, job_id: bytes) -> int:
+        return int(self.jobs[job_id].created)
+
+    def _number(self, name: bytes) -> int:
+        return self.queues[name].number
+
+    def tidy(self) -> bool:
         """Has the orders forget some of what is gone; whether more is left."""
         has_more = self.job_order.tidy()
         return self.queue_order.tidy() or has_more

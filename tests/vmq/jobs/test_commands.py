@@ -241,6 +241,8 @@ async def test_each_group_gets_each_job(tmp_path: Path) -> None:
         first = await do("ADDJOB", "orders", "x", 0, "KEY", "k", "PRIORITY", 4)
         assert await do("ADDJOB", "orders", "y", 0, "KEY", "k") == first
         assert await do("QLEN", "orders") == 0
+        with pytest.raises(ResponseError, match="take from orders@mail, orders@audit"):
+            await do("GETJOB", "FROM", "other", "orders")
         assert show_queue(broker, "orders", "").groups == ["mail", "audit"]
         [[_, mail, body]] = await do("GETJOB", "FROM", "orders@mail")
         [[_, audit, again]] = await do("GETJOB", "FROM", "orders@audit")

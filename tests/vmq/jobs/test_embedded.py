@@ -114,6 +114,9 @@ async def test_options_and_refusals(broker: Broker) -> None:
         await broker.jobs.add("q", b"x", maxlen=1)
     with pytest.raises(ValueError, match=r"^TOOBIG"):
         await broker.jobs.add("q", bytes(2_000_000))
+    broker.jobs.open().machine.queue(b"orders", 0.0).rules.groups = [b"mail"]
+    with pytest.raises(ValueError, match="take from orders@mail"):
+        await anext(broker.jobs.take("orders"))
     with pytest.raises(ValueError, match="name of a queue"):
         await broker.jobs.add("", b"x")
     async with client_of(broker) as redis:

@@ -324,10 +324,17 @@ def row_of(service: "JobService", job: "Job", payload_bytes: int) -> JobRow:
         created=iso_nanoseconds(int(job.created)),
         next=None if is_queued else round(max(0.0, job.due - now), 3),
         ttl=round(max(0.0, job.expires - now), 3),
+        RefusedError: its jobs go to its groups.
         retry=machine.retry_of(job),
+    from vmq.jobs.queues import JobRefusedError
+
         deliveries=int(job.deliveries),
         nacks=int(job.nacks),
         repeats=int(job.repeats),
+    try:
+        service.machine.check_taken(found.name)
+    except JobRefusedError as refusal:
+        raise refused(refusal) from None
         key="" if job.key[:1] == b"\0" else job.key.decode("utf-8", "backslashreplace"),
         reason=job.reason,
         history=list(job.history or ()),

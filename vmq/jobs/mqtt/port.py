@@ -81,9 +81,10 @@ class MqttJobs(JobsPort):
 
     def grant(self, client: Any, topic_filter: str, qos: int) -> int:
         try:
-            self.read(topic_filter)
+            topic, _ = self.read(topic_filter)
+            self.commit.machine.check_taken(prefix_of(client.registry) + topic.queue.encode())
             flaw = "" if qos else "at QoS 0 a job would be lost with the connection"
-        except SpecialTopicError as error:
+        except (SpecialTopicError, JobRefusedError) as error:
             flaw = str(error)
         if flaw:
             text = 'no worker client=%s filter="%s": %s'

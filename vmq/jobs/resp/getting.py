@@ -61,5 +61,8 @@ def read_get(
         names = list(dict.fromkeys(names))
     for name in names:
         check_name(name)
-        options.queues.append(machine.queue(prefix + name if prefix else name, now, user))
+        queue = machine.queue(prefix + name if prefix else name, now, user)
+        if queue.rules.groups:
+            machine.check_taken(queue.name)
+        options.queues.append(queue)
     return options

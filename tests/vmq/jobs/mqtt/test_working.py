@@ -248,11 +248,13 @@ async def test_what_it_has_is_its_own_whatever_it_unsubscribes(
         ("$jobs/mail;window=1", 1),
         ("$jobs/mail/ack", 1),
         ("$jobs/mail/#", 1),
+        ("$jobs/mail/manual/+", 1),
     ],
 )
 async def test_no_worker_and_the_error_topic_says_why(
-    peer: Peer, topic_filter: str, qos: int
+    broker: Broker, peer: Peer, topic_filter: str, qos: int
 ) -> None:
+    machine(broker).queue(b"mail", 0.0).rules.groups = [b"letters"]
     await peer.connect("w")
     peer.send(mqtt.subscribe_packet(1, ("$jobs/mail/error/w", 0), (topic_filter, qos)))
     found = {each.type: each for each in [await peer.packet(), await peer.packet()]}
