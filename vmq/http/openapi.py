@@ -108,7 +108,7 @@ def _operation(operation: Operation, *, with_keys: bool) -> dict[str, Any]:
                 "missing": {
                     "type": "array",
                     "items": {"type": "string"},
-                    "description": "Nodes that were asked for their rows and did not answer, if there are any",
+                    "description": "Nodes, if any, that did not answer, or of whose rows not all are here",
                 },
             },
         }

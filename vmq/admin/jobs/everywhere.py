@@ -15,7 +15,7 @@ from vmq.admin.errors import AdminError, NotFoundError, UnavailableError
 from vmq.admin.jobs import dump as dumping
 from vmq.admin.jobs import queues, why
 from vmq.admin.jobs.dump import JobDump
-from vmq.admin.jobs.queues import JobQueueDetails, JobQueueRow, JobRow, JobsChanged
+from vmq.admin.jobs.rows import JobQueueDetails, JobQueueRow, JobRow, JobsChanged, QueuePaused
 from vmq.admin.jobs.why import JobExplained
 from vmq.admin.listing import Listing, Selection
 from vmq.admin.steps import NOTE, Step
@@ -150,11 +150,21 @@ async def list_queues(
     most = {"sort": "-depth", "limit": MOST_ROWS}
     missing: list[str] = []
     answers = await _ask(broker, nodes, "list_job_queues", most, JobQueueRows, missing)
+    missing += _cut(answers)
     found: dict[tuple[str, str], JobQueueRow] = {}
     for row in [*own, *(row for each in answers.values() for row in each.rows)]:
         name = row.mountpoint, row.queue
         found[name] = _added(found[name], row) if name in found else row
     return Listing(JobQueueRow, found.values(), selection, missing=missing)
+
+
+def _cut(answers: dict[str, JobQueueRows] | dict[str, JobRows]) -> list[str]:
+    """The nodes that may have more rows than they told."""
+    return [
+        f"{name} (beyond {MOST_ROWS:,} rows)"
+        for name, each in answers.items()
+        if len(each.rows) == MOST_ROWS
+    ]
 
 
 def _added(one: Figures, other: Figures) -> Figures:
@@ -216,15 +226,16 @@ async def peek(broker: "BrokerView", wanted: Any) -> Listing[JobRow]:
     missing: list[str] = []
     told = _told(wanted) | changes
     answers = await _ask(broker, nodes, "peek_jobs", told, JobRows, missing)
-    rows = [row for each in answers.values() for row in each.rows]
     try:
-        own = Selection(limit=changes["limit"])
-        rows += await queues.peek(broker, *arguments, own, *rest).rows()
+        own = queues.peek(broker, *arguments, Selection(limit=changes["limit"]), *rest)
+        answers[broker.config.cluster.node_name] = JobRows(await own.rows())
     except NotFoundError as absent:
         if not answers:
             raise _absent(absent, missing) from None
+    if wanted.where or wanted.sort or not 0 < wanted.limit < MOST_ROWS - wanted.offset:
+        missing += _cut(answers)
     best: dict[str, JobRow] = {}
-    for row in rows:
+    for row in (row for each in answers.values() for row in each.rows):
         known = best.get(row.id)
         if known is None or _RANKS[row.state] < _RANKS[known.state]:
             best[row.id] = row
@@ -295,7 +306,7 @@ async def take(broker: "BrokerView", wanted: Any) -> Listing[JobRow]:
     return Listing(JobRow, rows, missing=missing)
 
 
-async def pause(broker: "BrokerView", queue: str, mountpoint: str, what: str) -> queues.QueuePaused:
+async def pause(broker: "BrokerView", queue: str, mountpoint: str, what: str) -> QueuePaused:
     """Pauses a queue, or ends that, on this node and on all that can be reached.
 
     Raises:

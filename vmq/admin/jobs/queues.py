@@ -1,15 +1,21 @@
 """The jobs of a running broker, for the operator: looking, adding and taking by hand, pausing, dead letters."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any, Final
-
-from msgspec import Meta, Struct
+from typing import TYPE_CHECKING, Any, Final
 
 from vmq.admin.errors import AdminError, NotFoundError, RefusedError, refused
+from vmq.admin.jobs.rows import (
+    JobAdded,
+    JobQueueDetails,
+    JobQueueRow,
+    JobRow,
+    JobsChanged,
+    QueuePaused,
+)
 from vmq.admin.jobs.schedules import iso_nanoseconds
 from vmq.admin.listing import Listing, Selection
-from vmq.admin.payloads import Encoding, show_payload
-from vmq.admin.trees import Mountpoint, registry_of
+from vmq.admin.payloads import show_payload
+from vmq.admin.trees import registry_of
 
 if TYPE_CHECKING:
     from vmq.jobs.machine import JobMachine
@@ -22,99 +28,6 @@ DEAD: Final = b"!dead"
 #: Queued jobs that one step of a purge deletes.
 _STEP: Final = 1000
 _MOST_TAKEN: Final = 1000
-
-
-class JobQueueRow(Struct, frozen=True, kw_only=True):
-    """One queue."""
-
-    queue: str
-    mountpoint: Mountpoint
-    depth: Annotated[int, Meta(description="Jobs that are queued")]
-    jobs: Annotated[int, Meta(description="All that are not done, on each node that has one")]
-    dead: Annotated[int, Meta(description="Its dead letters that are queued")]
-    workers: Annotated[int, Meta(description="Workers that wait for a job")]
-    paused: Annotated[str, Meta(description="none, in, out or all")]
-    oldest: Annotated[float, Meta(description="Seconds since the oldest queued job was added")]
-    came: Annotated[int, Meta(description="Jobs that were added since the broker's start")]
-    went: Annotated[int, Meta(description="Times that one was given to a worker since then")]
-
-
-class JobQueueDetails(Struct, frozen=True, kw_only=True):
-    """One queue with the options that hold for it."""
-
-    queue: str
-    mountpoint: Mountpoint
-    depth: int
-    jobs: int
-    dead: int
-    workers: int
-    paused: str
-    oldest: float
-    came: int
-    went: int
-    retry: list[int]
-    ttl: int
-    priority: int
-    maxlen: int
-    max_deliveries: int
-    dead_ttl: int
-    dead_maxlen: int
-    key_window: int
-    max_run: int
-    refuse_after: int
-    persistence: str
-    replicate: int
-    when_split: str
-    groups: Annotated[list[str], Meta(description="Each has its jobs in QUEUE@GROUP")] = []
-    missing: Annotated[list[str], Meta(description="Nodes that did not tell their figures")] = []
-
-
-class JobRow(Struct, frozen=True, kw_only=True):
-    """One job."""
-
-    id: str
-    queue: str
-    mountpoint: Mountpoint
-    state: Annotated[str, Meta(description="queued; delayed; active = a worker has it; dead")]
-    priority: int
-    age: Annotated[float, Meta(description="Seconds since it was added")]
-    created: Annotated[str, Meta(description="When that was, as in 2030-01-31T06:00:00.123456789Z")]
-    next: Annotated[
-        float | None,
-        Meta(description="Seconds until it is due, or given again; null = it is queued"),
-    ]
-    ttl: Annotated[float, Meta(description="Seconds that are left of its time to live")]
-    retry: Annotated[int, Meta(description="Seconds until it is given again; 0 = never")]
-    deliveries: Annotated[int, Meta(description="Times that it was given to workers")]
-    nacks: int
-    repeats: int
-    key: str
-    reason: Annotated[str, Meta(description="Why it is a dead letter")]
-    history: Annotated[list[str], Meta(description="Its failures: when, and what")]
-    size: Annotated[int, Meta(description="Bytes of the body")]
-    topic: Annotated[str, Meta(description="Where a delayed message goes; empty = it is none")] = ""
-    body: Annotated[str, Meta(description="What is to be done; of a delayed message its payload")]
-    encoding: Encoding
-    truncated: bool
-
-
-class JobAdded(Struct, frozen=True):
-    """The job that was added, or has the key."""
-
-    id: str
-
-
-class JobsChanged(Struct, frozen=True):
-    """How many jobs it concerned."""
-
-    jobs: int
-
-
-class QueuePaused(Struct, frozen=True):
-    """What is paused now."""
-
-    queue: str
-    paused: str
 
 
 def _service(broker: "BrokerView") -> "JobService":
@@ -195,14 +108,25 @@ def list_queues(broker: "BrokerView", selection: Selection) -> Listing[JobQueueR
 
 def _queue_rows(service: "JobService") -> Iterator[JobQueueRow]:
     queues = service.machine.queues
+    counted = _counted(service)
     for name in list(queues):
         queue = queues.get(name)
         # Dead letters whose queue is gone have it shown for them.
         if queue is not None and (not queue.is_dead or name.removesuffix(DEAD) not in queues):
-            yield JobQueueRow(**_figures(service, name.removesuffix(DEAD)))
+            yield JobQueueRow(**_figures(service, name.removesuffix(DEAD), counted))
 
 
-def _figures(service: "JobService", name: bytes) -> dict[str, Any]:
+def _counted(service: "JobService") -> "dict[JobQueue, int] | None":
+    """The jobs of each queue, those that several nodes have at one of them; None: no other node has any."""
+    if service.nodes is None or not service.nodes.replicas.peers.members:
+        return None
+    peers = service.nodes.replicas.peers
+    return service.machine.pager.counted(peers.me.number, peers.up)
+
+
+def _figures(
+    service: "JobService", name: bytes, counted: "dict[JobQueue, int] | None"
+) -> dict[str, Any]:
     from vmq.jobs.queues import workers_at
 
     machine = service.machine
@@ -220,7 +144,7 @@ def _figures(service: "JobService", name: bytes) -> dict[str, Any]:
     return {
         **found,
         "depth": int(queue.depth),
-        "jobs": int(queue.jobs - queue.done),
+        "jobs": int(queue.jobs - queue.done) if counted is None else counted.get(queue, 0),
         "workers": workers_at(queue),
         "paused": _paused(queue),
         "oldest": round(_age(machine, queue.first(), service.core.clock()), 3),
@@ -245,10 +169,11 @@ def show_queue(broker: "BrokerView", name: str, mountpoint: str) -> JobQueueDeta
     Raises:
         NotFoundError: there is none of this name.
     """
+    service = _service(broker)
     queue = _find_queue(broker, name, mountpoint)
     rules = queue.rules
     return JobQueueDetails(
-        **_figures(_service(broker), queue.name),
+        **_figures(service, queue.name, _counted(service)),
         retry=list(rules.retry),
         ttl=rules.ttl,
         priority=rules.priority,
@@ -324,17 +249,10 @@ def row_of(service: "JobService", job: "Job", payload_bytes: int) -> JobRow:
         created=iso_nanoseconds(int(job.created)),
         next=None if is_queued else round(max(0.0, job.due - now), 3),
         ttl=round(max(0.0, job.expires - now), 3),
-        RefusedError: its jobs go to its groups.
         retry=machine.retry_of(job),
-    from vmq.jobs.queues import JobRefusedError
-
         deliveries=int(job.deliveries),
         nacks=int(job.nacks),
         repeats=int(job.repeats),
-    try:
-        service.machine.check_taken(found.name)
-    except JobRefusedError as refusal:
-        raise refused(refusal) from None
         key="" if job.key[:1] == b"\0" else job.key.decode("utf-8", "backslashreplace"),
         reason=job.reason,
         history=list(job.history or ()),
@@ -406,10 +324,17 @@ async def take(
 
     Raises:
         NotFoundError: there is no such queue.
+        RefusedError: its jobs go to its groups.
     """
+    from vmq.jobs.queues import JobRefusedError
+
     service = _service(broker)
     found = _find_queue(broker, queue, mountpoint)
     now = service.core.clock()
+    try:
+        service.machine.check_taken(found.name)
+    except JobRefusedError as refusal:
+        raise refused(refusal) from None
     rows: list[JobRow] = []
     for _ in range(min(count, _MOST_TAKEN)):
         job = service.machine.take(found, now)

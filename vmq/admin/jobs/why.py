@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta, Struct
 
-from vmq.admin.jobs.queues import JobRow, find_job, opened, row_of, split_name
+from vmq.admin.jobs.queues import find_job, opened, row_of, split_name
+from vmq.admin.jobs.rows import JobRow
 from vmq.admin.steps import NOTE, OK, STOP, Step, remedy_of
 
 if TYPE_CHECKING:

@@ -126,8 +126,8 @@ def warn_of_missing(answer: Mapping[str, Any]) -> None:
     missing = answer.get("missing")
     if missing:
         warning(
-            f"what these nodes have is not among the rows, for they did not answer: {', '.join(missing)}"
-            " (where one refused, the broker's log says why)"
+            f"what these nodes have is not among the rows: {', '.join(missing)}"
+            " (the broker's log says why one did not answer)"
         )
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Literal
 from msgspec import Meta, Struct
 
 from vmq.admin.errors import AdminError
-from vmq.admin.jobs import dump, everywhere, mappings, queues, schedules, why
+from vmq.admin.jobs import dump, everywhere, mappings, queues, rows, schedules, why
 from vmq.admin.listing import LARGEST, Listing, Selection
 from vmq.admin.payloads import PayloadBytes
 from vmq.admin.trees import Mountpoint
@@ -204,7 +204,7 @@ JOB_OPERATIONS: Final = (
         "/jobs/queues",
         "List the queues of jobs",
         ListQueues,
-        queues.JobQueueRow,
+        rows.JobQueueRow,
         lambda context, wanted: everywhere.list_queues(context.broker, wanted, wanted.local),
         many=True,
     ),
@@ -214,7 +214,7 @@ JOB_OPERATIONS: Final = (
         "/jobs/queue",
         "Show a queue of jobs with the options that hold for it",
         QueueOf,
-        queues.JobQueueDetails,
+        rows.JobQueueDetails,
         lambda context, wanted: everywhere.show_queue(context.broker, wanted),
     ),
     Operation(
@@ -223,7 +223,7 @@ JOB_OPERATIONS: Final = (
         "/jobs/queue",
         "Delete the jobs that are queued; those that workers have stay",
         QueueOf,
-        queues.JobsChanged,
+        rows.JobsChanged,
         lambda context, wanted: everywhere.purge(context.broker, wanted),
     ),
     Operation(
@@ -232,7 +232,7 @@ JOB_OPERATIONS: Final = (
         "/jobs",
         "Look into a queue of jobs without taking any",
         PeekJobs,
-        queues.JobRow,
+        rows.JobRow,
         lambda context, wanted: everywhere.peek(context.broker, wanted),
         many=True,
     ),
@@ -242,7 +242,7 @@ JOB_OPERATIONS: Final = (
         "/jobs/job",
         "Show one job",
         ShowJob,
-        queues.JobRow,
+        rows.JobRow,
         lambda context, wanted: everywhere.show_job(context.broker, wanted),
     ),
     Operation(
@@ -251,7 +251,7 @@ JOB_OPERATIONS: Final = (
         "/jobs/job",
         "Add a job",
         AddJob,
-        queues.JobAdded,
+        rows.JobAdded,
         _add,
     ),
     Operation(
@@ -260,7 +260,7 @@ JOB_OPERATIONS: Final = (
         "/jobs/job",
         "Delete one job, wherever it is",
         OneJob,
-        queues.JobsChanged,
+        rows.JobsChanged,
         lambda context, wanted: everywhere.delete(context.broker, wanted),
     ),
     Operation(
@@ -269,7 +269,7 @@ JOB_OPERATIONS: Final = (
         "/jobs/take",
         "Take jobs as a worker does",
         TakeJobs,
-        queues.JobRow,
+        rows.JobRow,
         lambda context, wanted: everywhere.take(context.broker, wanted),
         many=True,
     ),
@@ -279,7 +279,7 @@ JOB_OPERATIONS: Final = (
         "/jobs/pause",
         "Have a queue take or give no jobs",
         PauseQueue,
-        queues.QueuePaused,
+        rows.QueuePaused,
         lambda context, wanted: everywhere.pause(
             context.broker, wanted.queue, wanted.mountpoint, wanted.what
         ),
@@ -290,7 +290,7 @@ JOB_OPERATIONS: Final = (
         "/jobs/resume",
         "End the pause of a queue",
         OneQueue,
-        queues.QueuePaused,
+        rows.QueuePaused,
         lambda context, wanted: everywhere.pause(
             context.broker, wanted.queue, wanted.mountpoint, "none"
         ),
@@ -301,7 +301,7 @@ JOB_OPERATIONS: Final = (
         "/jobs/retry",
         "Send dead letters back to their queue, or queue a delayed job at once",
         RetryJobs,
-        queues.JobsChanged,
+        rows.JobsChanged,
         lambda context, wanted: everywhere.retry(context.broker, wanted),
     ),
     Operation(

@@ -20,7 +20,7 @@ from vmq.jobs.paging.columns import (
 )
 from vmq.jobs.paging.page import PagedGroup, cost, numbers_of
 from vmq.jobs.paging.pages import PagedJobs
-from vmq.jobs.queue import AWAY, GONE, Job, JobCopies, JobPage
+from vmq.jobs.queue import ACKED, AWAY, GONE, Job, JobCopies, JobPage, JobQueue
 
 
 class PageViews(PagedJobs):
@@ -131,6 +131,26 @@ class PageViews(PagedJobs):
             page.columns[column] = narrow(numbers)
         self.machine.memory += cost(page)
 
+    def counted(self, me: int, up: Collection[int]) -> dict[JobQueue, int]:
+        """The jobs of each queue that are not done, those that other nodes may have at one of them: the first in reach.
+
+        Args:
+            me: this node.
+            up: those that it reaches.
+        """
+        found: dict[JobQueue, int] = {}
+        for job in self.machine.jobs.values():
+            if job.state != ACKED and is_counted(job.copies, me, up):
+                found[job.queue] = found.get(job.queue, 0) + 1
+        for page in self.pages:
+            if page.kind != GONE:
+                queue = page.lane.queue
+                count = sum(
+                    [len(each.ids) for each in self.groups(page) if is_counted(each.copies, me, up)]
+                )
+                found[queue] = found.get(queue, 0) + count
+        return found
+
     def first_queued(self) -> JobPage | None:
         """A page whose jobs this node serves."""
         for page in self.pages:
@@ -144,3 +164,11 @@ class PageViews(PagedJobs):
             if page.segment <= segment:
                 return page
         return None
+
+
+def is_counted(copies: JobCopies | None, me: int, up: Collection[int]) -> bool:
+    """Whether this node counts a job."""
+    for node in [] if copies is None else copies.nodes:
+        if node == me or node in up:
+            return node == me
+    return True

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.vmq.cli.program import on, told
-from vmq.admin.jobs.queues import JobQueueRow, JobRow
+from vmq.admin.jobs.rows import JobQueueRow, JobRow
 from vmq.admin.jobs.schedules import ScheduleRow
 from vmq.cli.admin import jobs
 from vmq.testing.process import BrokerProcess

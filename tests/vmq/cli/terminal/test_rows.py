@@ -19,7 +19,7 @@ def test_what_is_not_among_the_rows_is_said_beside_them(
     shown = capsys.readouterr()
     assert "c1" in shown.out
     assert "there are more rows than these 1" in shown.err
-    assert "for they did not answer: b, c" in shown.err
+    assert "not among the rows: b, c" in shown.err
 
 
 def test_json_has_no_control_characters_and_says_the_same() -> None:

@@ -13,6 +13,7 @@ from tests.vmq.clustering.nodes import clustering
 from tests.vmq.jobs.serving import named
 from tests.vmq.jobs.sharing.nodes import JobNode, job_nodes
 from vmq.admin.errors import AdminError, NotFoundError
+from vmq.admin.jobs import everywhere
 from vmq.admin.listing import Listing
 from vmq.clustering.node.job_questions import JobsAnswer
 from vmq.http.operation import Context
@@ -44,7 +45,7 @@ async def test_each_node_answers_for_all(tmp_path: Path) -> None:
         await until(lambda: sum(int(each.machine.queues[b"q"].depth) for each in nodes) == 3)
         for node in nodes:
             [row] = await ask(node, "list_job_queues")
-            assert (row.queue, row.depth, row.came) == ("q", 3, 3)
+            assert (row.queue, row.depth, row.jobs, row.came) == ("q", 3, 3, 3)
             assert (await ask(node, "show_job_queue", queue="q")).depth == 3
             assert [row.id for row in await ask(node, "peek_jobs", queue="q")] == ids
             everything = await ask(node, "peek_jobs", queue="q", everything=True, limit=2)
@@ -136,6 +137,20 @@ async def test_a_node_that_fails_is_named_and_what_others_have_is_told(
             await ask(a, "show_job", id="D-")
         with pytest.raises(AdminError, match=r"node b.*; the others did as they were told"):
             await ask(a, "purge_job_queue", queue="q")
+
+
+async def test_rows_beyond_the_most_of_a_node_are_told_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(everywhere, "MOST_ROWS", 2)
+    async with job_nodes(tmp_path, "ab") as (a, b):
+        for queue in ("p", "q", "q", "q"):
+            await b("ADDJOB", queue, "x", 5000, "REPLICATE", 1)
+        beyond = ["b (beyond 2 rows)"]
+        assert (await answer_of(a, "list_job_queues")).missing == beyond
+        for asked in (a, b):
+            assert (await answer_of(asked, "peek_jobs", queue="q", limit=0)).missing == beyond
+        assert (await answer_of(a, "peek_jobs", queue="q", limit=1)).missing == []
 
 
 async def test_a_dump_goes_from_node_to_node(tmp_path: Path) -> None:
