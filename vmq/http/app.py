@@ -22,11 +22,12 @@ from vmq.http.keys import BROKER
 from vmq.listeners.origins import is_this_host
 
 if TYPE_CHECKING:
+    from vmq.config.options import LimitOptions
     from vmq.ports import BrokerView
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
-#: The largest accepted body of a request, in bytes.
+#: Bytes of the largest accepted body of a request, besides the job that it may have.
 MAX_BODY: Final = 1_048_576
 
 
@@ -39,7 +40,7 @@ def make_app(broker: "BrokerView", *, allow_remote: bool = False) -> web.Applica
             own name or by an address are served, so that no web page can read the answers through
             a name that it made point here.
     """
-    app = bare_app(allow_remote=allow_remote)
+    app = bare_app(broker.config.limits, allow_remote=allow_remote)
     app[BROKER] = broker
     for module in (files, metrics, health, status):
         app.add_routes(module.routes())
@@ -47,11 +48,11 @@ def make_app(broker: "BrokerView", *, allow_remote: bool = False) -> web.Applica
     return app
 
 
-def bare_app(*, allow_remote: bool) -> web.Application:
+def bare_app(limits: "LimitOptions", *, allow_remote: bool) -> web.Application:
     """An application with links and manual alone, and what holds for all answers; `allow_remote` as for `make_app`."""
     app = web.Application(
         middlewares=[] if allow_remote else [only_this_host],
-        client_max_size=MAX_BODY,
+        client_max_size=_largest_body(limits),
     )
     app.on_response_prepare.append(complete)
     app.add_routes(home.routes())
@@ -60,12 +61,16 @@ def bare_app(*, allow_remote: bool) -> web.Application:
 
 def make_admin_app(broker: "BrokerView") -> web.Application:
     """The application behind the admin socket: the API for its operator, and one answer with all of its figures."""
-    # A job that is loaded is in base64.
-    app = web.Application(client_max_size=MAX_BODY + 2 * broker.config.limits.max_job_size)
+    app = web.Application(client_max_size=_largest_body(broker.config.limits))
     app[BROKER] = broker
     add_routes(app, broker, trusted=True)
     app.add_routes(report.routes())
     return app
+
+
+def _largest_body(limits: "LimitOptions") -> int:
+    """Bytes that a request's body may have: a job in it is in base64, or escaped."""
+    return MAX_BODY + 2 * limits.max_job_size
 
 
 async def complete(_request: web.Request, response: web.StreamResponse) -> None:

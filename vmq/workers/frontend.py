@@ -90,7 +90,7 @@ class Frontend:
         if options.serve is not None:
             app = folder_app(Path(options.serve), allow_remote=options.allow_remote)
         else:
-            app = bare_app(allow_remote=options.allow_remote)
+            app = bare_app(self._supervisor.config.limits, allow_remote=options.allow_remote)
             app.add_routes(files.routes())
             app.add_routes(self.views.routes())
             add_dashboard(app, self.dashboard, trusted=False)

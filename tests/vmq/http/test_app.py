@@ -1,5 +1,6 @@
 """The application as a whole: what is served to whom."""
 
+import json
 import socket
 from http.client import HTTPConnection
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 
 from tests.conftest import BrokerFactory
 from tests.vmq.http.conftest import get
+from vmq.admin.keys import ApiKeys
 from vmq.testing.process import BrokerProcess
 
 
@@ -52,6 +54,27 @@ def test_where_other_machines_are_served_any_host_name_does(
     )
     broker = fresh_broker(listen=(), args=("--config", str(config)))
     assert get(broker.http, "/health/ping", {"Host": "broker.example"}).status == 200
+
+
+def test_a_body_has_room_for_the_largest_job(fresh_broker: BrokerFactory, tmp_path: Path) -> None:
+    config = tmp_path / "vmq.toml"
+    config.write_text(
+        '[listeners.tcp]\nurl = "tcp://127.0.0.1:0"\n'
+        '[listeners.http]\nurl = "http://127.0.0.1:0"\n'
+        "[limits]\nmax_job_size = 2_000_000\n"
+    )
+    broker = fresh_broker(listen=(), args=("--config", str(config)))
+    headers = {
+        "x-api-key": ApiKeys(broker.data_dir).create().key,
+        "Content-Type": "application/json",
+    }
+    connection = HTTPConnection(urlsplit(broker.http).netloc, timeout=60)
+    try:
+        body = json.dumps({"queue": "q", "body": "x" * 2_000_000})
+        connection.request("POST", "/api/v1/jobs/job", body, headers)
+        assert connection.getresponse().status == 200
+    finally:
+        connection.close()
 
 
 def test_a_broker_with_open_http_connections_stops_at_once(fresh_broker: BrokerFactory) -> None:
