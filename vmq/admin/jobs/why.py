@@ -1,5 +1,6 @@
 """Where a job is, and what has to happen before a worker gets it, or why none does any more."""
 
+import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
@@ -77,7 +78,8 @@ def _steps(service: "JobService", job: "Job", row: JobRow) -> Iterator[Step]:
     elif row.state == "active":
         yield _held(service, job, row)
     elif queue.paused_out:
-        remedy = f"vmq jobs resume {row.queue}"
+        words = ["vmq", "jobs", "resume", row.queue]
+        remedy = shlex.join(words + (["--mountpoint", row.mountpoint] if row.mountpoint else []))
         yield Step("paused", STOP, "its queue gives no jobs: it is paused", remedy=remedy)
     else:
         before = queue.oldest(1000).index(job) if queue.depth <= 1000 else -1

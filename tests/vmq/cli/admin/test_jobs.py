@@ -101,15 +101,15 @@ def test_dead_letters_and_why(shared: BrokerProcess) -> None:
 
 
 def test_a_delayed_job_and_a_paused_queue_are_explained(shared: BrokerProcess) -> None:
-    job_id = added(shared, "slow", "x", "--delay", "1000")
+    job_id = added(shared, "slow jobs", "x", "--delay", "1000")
     done = on(shared, "why", job_id)
     assert done.code == 1
     assert b"it is due in" in done.out
     assert told(shared, "jobs", "retry", job_id) == {"jobs": 1}
-    told(shared, "jobs", "pause", "slow", "--out")
+    told(shared, "jobs", "pause", "slow jobs", "--out")
     done = on(shared, "why", job_id)
-    assert b"vmq jobs resume slow" in done.out
-    told(shared, "jobs", "resume", "slow")
+    assert b"vmq jobs resume 'slow jobs'" in done.out
+    told(shared, "jobs", "resume", "slow jobs")
     alone = on(shared, "why", job_id[:20])
     alone.tells(2, f"not {job_id[:20]!r}")
 
