@@ -3,7 +3,8 @@
 One node, and three nodes with a stream for each of `acks` and `durability`; all on this machine, so the CPU of all
 nodes counts. A publisher at QoS 1 sends in bursts of 1,000, each after the PUBACKs of the last; and one message every
 millisecond, whatever is acknowledged, as a thousand devices would, with the time from each PUBLISH to its PUBACK.
-Ratios are to the stream of one node, of the same round.
+Ratios are to the stream of one node, of the same round. A stream has two rows: its leader is at the publisher's node
+("own"), or at another one ("other"), which costs more.
 
 Then the leader of the stream is killed while one message after the other is published at another node: the longest
 time without a PUBACK is how long nothing could be published. Likewise with a leader that is stopped (SIGSTOP), which
@@ -35,6 +36,8 @@ BURST = 1000
 PACE = 0.001
 ACKS = ("none", "leader", "quorum")
 DURABILITY = ("memory", "os", "fsync")
+#: Who leads a stream while the publisher is at node a.
+LEADERS = {"own": "a", "other": "b"}
 TIMEOUT = 60.0
 #: Of publishers: they are clients of one cluster.
 NUMBERS = count()
@@ -95,6 +98,13 @@ def partition_of(folder: Path, stream: str, node: str = "a") -> dict[str, Any]:
 def leader_of(folder: Path, stream: str) -> str:
     """Who leads the stream's partition, as one node sees it; "" if nobody does."""
     return str(partition_of(folder, stream).get("leader", ""))
+
+
+def lead(folder: Path, stream: str, node: str) -> None:
+    """Has a node lead the stream's partition; returns when it does, as the publisher's node sees it."""
+    done = here("stream", "transfer", stream, "--to", node, "--data-dir", str(folder / "a.data"))
+    assert done.code == 0, done.err
+    reach(lambda: leader_of(folder, stream) == node)
 
 
 def has_all(folder: Path, stream: str) -> bool:
@@ -187,7 +197,7 @@ def report(name: str, one: list[Figures], found: list[Figures]) -> None:
     burst = median(two.burst / single.burst for single, two in zip(one, found, strict=True))
     paced = median(two.paced / single.paced for single, two in zip(one, found, strict=True))
     print(
-        f"{name:18} {columns[0]:8.1f} us {burst:5.2f}x {columns[1]:8.1f} us {paced:5.2f}x"
+        f"{name:22} {columns[0]:8.1f} us {burst:5.2f}x {columns[1]:8.1f} us {paced:5.2f}x"
         f" {columns[2]:8.2f} ms {columns[3]:8.2f} ms",
         flush=True,
     )
@@ -210,11 +220,14 @@ def main() -> None:
         for _ in range(arguments.rounds):
             found.setdefault("one", []).append(measure(single, "one", arguments.seconds))
             for a, d in kinds:
-                name = f"{a}-{d}"
-                found.setdefault(name, []).append(measure(three, name, arguments.seconds))
-        print(f"{'stream':18} {'in bursts':>18} {'one a ms':>18} {'p50':>11} {'p99':>11}")
-        for name, figures in found.items():
-            report(name, found["one"], figures)
+                stream = f"{a}-{d}"
+                for where, node in LEADERS.items():
+                    lead(folder, stream, node)
+                    figures = measure(three, stream, arguments.seconds)
+                    found.setdefault(f"{stream} {where}", []).append(figures)
+        print(f"{'stream':22} {'in bursts':>18} {'one a ms':>18} {'p50':>11} {'p99':>11}")
+        for name, rounds in found.items():
+            report(name, found["one"], rounds)
         silent = pause(folder, three, "quorum-os", signal.SIGSTOP)
         print(f"leader stopped: nothing is acknowledged for {silent:.2f} s")
         killed = pause(folder, three, "quorum-os", signal.SIGKILL)
