@@ -43,7 +43,7 @@ class StreamRow(Struct):
     fed: bool
     filters: str
     partitions: int
-    #: How many of them this node owns; null where it is in no cluster.
+    #: How many of them this node owns, or leads, of a replicated stream; null where it is in no cluster.
     owned: int | None
     #: Of a replicated stream: partitions without a leader, and with a replica that cannot be reached; else null.
     leaderless: int | None
@@ -78,7 +78,8 @@ class PartitionRow(Struct):
     leaving: list[str] = []
     #: Of what this node has a replica of: the term of its group; and, where it leads, the offsets that others lack.
     term: int | None = None
-    behind: dict[str, int] = {}
+    #: Null: nobody knows, for that node has not answered this leader yet.
+    behind: dict[str, int | None] = {}
     #: Offsets that no copy had whole, and an operator has given up: first, and the one behind the last.
     given_up: list[tuple[int, int]] = []
 
@@ -145,7 +146,7 @@ def _row(broker: "BrokerView", row: dict[str, Any]) -> StreamRow:
     groups = None if broker.clustering is None else broker.clustering.streams.replicas.groups
     if groups is not None and groups.places.covers(row["stream"]):
         found = groups.places.figures(row["stream"])
-        state = {each: found[each] for each in state}
+        owned, state = found["led"], {each: found[each] for each in state}
     return msgspec.convert({**row, "owned": owned, **state}, StreamRow)
 
 
@@ -401,15 +402,15 @@ async def move_partition(
     return _shown(broker, name)
 
 
-def transfer_partition(broker: "BrokerView", name: str, partition: int, to: str) -> StreamRow:
-    """Has another of a partition's replicas lead it.
+async def transfer_partition(broker: "BrokerView", name: str, partition: int, to: str) -> StreamRow:
+    """Has another of a partition's replicas lead it; returns when it does.
 
     Raises:
         NotFoundError: there is no such stream.
-        RefusedError: its partitions are not replicated, or that node has no replica.
+        RefusedError: its partitions are not replicated, that node has no replica or cannot be reached, or does not
+            lead yet after a while.
     """
-    groups = _groups(broker, name)
-    wrong = groups.requests.wish(name, partition, to)
+    wrong = await _groups(broker, name).requests.transfer(name, {partition: to})
     if wrong:
         raise RefusedError(wrong)
     return _shown(broker, name)
@@ -448,18 +449,16 @@ async def accept_loss(broker: "BrokerView", name: str, partition: int | None) ->
     return _shown(broker, name)
 
 
-def rebalance_stream(broker: "BrokerView", name: str) -> StreamRow:
-    """Has each partition led by the replica that was placed first: so leaders are spread evenly.
+async def rebalance_stream(broker: "BrokerView", name: str) -> StreamRow:
+    """Has each partition led by the replica that was placed first, if it can be reached: so leaders are spread evenly.
 
     Raises:
         NotFoundError: there is no such stream.
-        RefusedError: its partitions are not replicated.
+        RefusedError: its partitions are not replicated, or not all are led so after a while.
     """
-    groups = _groups(broker, name)
-    for number in range(len(_catalog(broker, name).streams[name].partitions)):
-        replicas = groups.places.replicas(name, number)
-        if replicas and groups.places.leader(name, number) != replicas[0]:
-            groups.requests.wish(name, number, replicas[0])
+    wrong = await _groups(broker, name).requests.rebalance(name)
+    if wrong:
+        raise RefusedError(wrong)
     return _shown(broker, name)
 
 

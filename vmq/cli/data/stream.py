@@ -149,8 +149,15 @@ PartitionOption = Annotated[
 ]
 
 
+def _print_move(moved: Mapping[str, Any]) -> None:
+    name, to = clean(moved["stream"]), ", ".join(map(clean, moved["to"]))
+    print(
+        f"partition {moved['partition']} of {name} goes to {to}: 'vmq stream show' tells how far it is"
+    )
+
+
 @app.command("move")
-@asking()
+@asking(show=_print_move)
 def move(
     ask: AdminClient,
     name: NameArgument,
@@ -169,29 +176,46 @@ def move(
     Example:
       vmq stream move sensors --partition 2 --to a --to b --to d
     """
-    return ask.post("/stream/move", name=name, partition=partition, to=to)
+    answer = ask.post("/stream/move", name=name, partition=partition, to=to)
+    return {**answer, "partition": partition, "to": to}
+
+
+def _print_leaders(led: Mapping[str, Any]) -> None:
+    for node, numbers in led["leaders"].items():
+        shown = ", ".join(map(str, numbers[:10])) + ", ..." * (len(numbers) > 10)
+        which = f"partition{'s' * (len(numbers) > 1)} {shown}"
+        print(f"{clean(node) or 'nobody'} leads {len(numbers)} of {clean(led['stream'])}: {which}")
 
 
 @app.command("transfer")
-@asking()
+@asking(show=_print_leaders)
 def transfer(
     ask: AdminClient,
     name: NameArgument,
     to: Annotated[str, typer.Option("--to", metavar="NODE", help="A node that has a replica.")],
     partition: PartitionOption = 0,
 ) -> Any:
-    """Have another replica lead a partition of a replicated stream."""
-    return ask.post("/stream/transfer", name=name, partition=partition, to=to)
+    """Have another replica lead a partition of a replicated stream.
+
+    It returns when that leads; a node that cannot be reached is refused.
+    """
+    answer = ask.post("/stream/transfer", name=name, partition=partition, to=to)
+    return {**answer, "leaders": {to: [partition]}}
 
 
 @app.command("rebalance")
-@asking()
+@asking(show=_print_leaders)
 def rebalance(ask: AdminClient, name: NameArgument) -> Any:
     """Spread the leaders of a replicated stream's partitions evenly.
 
-    After nodes have been down they lead less than their share.
+    After nodes have been down they lead less than their share. Partitions
+    that are to be led by a node that cannot be reached stay as they are.
     """
-    return ask.post("/stream/rebalance", name=name)
+    answer = ask.post("/stream/rebalance", name=name)
+    leaders: dict[str, list[int]] = {}
+    for row in ask.get("/stream", name=name)["partitions"]:
+        leaders.setdefault(row["leader"], []).append(row["partition"])
+    return {**answer, "leaders": dict(sorted(leaders.items()))}
 
 
 @app.command("recover")

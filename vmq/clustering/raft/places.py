@@ -160,7 +160,7 @@ class Places:
         if not lacking:
             return ""
         return (
-            f"stream {stream!r}: {_numbers(lacking)} not placed yet: that takes {found.options.replicas} "
+            f"stream {stream!r}: {partitions_text(lacking)} not placed yet: that takes {found.options.replicas} "
             f"nodes that keep streams, each on a host of its own (known: {self.hosts}), and a majority of the "
             "meta group"
         )
@@ -175,7 +175,7 @@ class Places:
             out += f", unless {', '.join(led)} leads as before, which this node does not reach"
         if away:
             out += f"; cannot be reached: {', '.join(away)}"
-        return f"stream {stream!r}: {_numbers(unled)} without a leader that this node knows: {out}"
+        return f"stream {stream!r}: {partitions_text(unled)} without a leader that this node knows: {out}"
 
     def is_here(self, stream: str, number: int) -> bool:
         """Whether a partition can be read on this node: its replica counts, and knows its leader."""
@@ -312,12 +312,12 @@ class Places:
                 yield self.why_unled(name, leaderless[name])
             if name in short:
                 yield (
-                    f"stream {name!r}: {_numbers(short[name])}: fewer copies can be reached than the "
+                    f"stream {name!r}: {partitions_text(short[name])}: fewer copies can be reached than the "
                     f"{stream.options.replicas} that it is to have"
                 )
             if name in forgetful:
                 yield (
-                    f"stream {name!r}: {_numbers(forgetful[name])}: this node's copy may have forgotten, "
+                    f"stream {name!r}: {partitions_text(forgetful[name])}: this node's copy may have forgotten, "
                     "and counts for nothing until it has caught up"
                 )
         for group in self.here.uncertain:
@@ -401,7 +401,8 @@ def _listed(ranges: Iterable[tuple[int, int]]) -> str:
     return ", ".join(f"{first} to {end}" for first, end in ranges)
 
 
-def _numbers(numbers: list[int]) -> str:
+def partitions_text(numbers: list[int]) -> str:
+    """Partitions by their numbers, of many the first ones."""
     shown = ", ".join(map(str, numbers[:10]))
     more = f" and {len(numbers) - 10} more" if len(numbers) > 10 else ""
     return f"partition{'s' if len(numbers) > 1 else ''} {shown}{more}"

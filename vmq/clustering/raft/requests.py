@@ -2,13 +2,13 @@
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Final
 
 from vmq.clustering.raft.groups.thread import GroupThread
-from vmq.clustering.raft.places import Places
+from vmq.clustering.raft.places import Places, partitions_text
 from vmq.clustering.raft.publishing import moves_of
 from vmq.clustering.raft.records import GroupRecords, Loss, node_of
 from vmq_cluster.raft.placement import apart
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 #: Seconds that a recovered partition has to be led, and between two looks.
 _LEADING: Final = 5.0
 _SOON: Final = 0.02
+#: Seconds in which at least one partition more is led by whom an operator wants.
+_HANDING_OVER: Final = 10.0
 #: Seconds after which a node that cannot be reached is believed not to be there, rather than beyond a split.
 _AWAY: Final = 60.0
 #: Seconds in which all say whether they have what is damaged here, and most have noted that it is given up.
@@ -100,8 +102,43 @@ class GroupRequests:
                 f"{node!r} has no replica of partition {number} of stream {stream!r}; accepted: {there}, "
                 "or 'vmq stream move' first"
             )
+        if not self._is_reached(node):
+            return f"{node!r} cannot be reached, and would lead nothing before it can"
         self._records.put(to.encode(), "wish", place.group)
         return ""
+
+    def _is_reached(self, node: str) -> bool:
+        return node in self._places.up or node == node_of(self._places.name)
+
+    async def transfer(self, stream: str, wanted: Mapping[int, str]) -> str:
+        """Has other replicas lead partitions, nodes by number; returns what is wrong, "" when all of them do."""
+        for number, node in wanted.items():
+            if wrong := self.wish(stream, number, node):
+                return wrong
+        fewest, until = len(wanted) + 1, 0.0
+        while left := [
+            each for each in wanted if self._places.leader(stream, each) != wanted[each]
+        ]:
+            if len(left) < fewest:
+                fewest, until = len(left), time.monotonic() + _HANDING_OVER
+            elif time.monotonic() >= until:
+                return (
+                    f"it is noted, and goes on by itself; not led as you want yet: {partitions_text(left)}, "
+                    "for a copy leads once it has all that the leader has"
+                )
+            await asyncio.sleep(_SOON)
+        return ""
+
+    async def rebalance(self, stream: str) -> str:
+        """Has each partition led by the replica that was placed first, if it can be reached; returns what is wrong."""
+        first = {
+            key[1]: node_of(place.voters[0])
+            for key, place in self._places.places.items()
+            if key[0] == stream
+        }
+        return await self.transfer(
+            stream, {number: node for number, node in first.items() if self._is_reached(node)}
+        )
 
     def _just_left(self, voters: Iterable[str]) -> list[str]:
         """The nodes that may be a majority elsewhere with which copies go on: those that were here a moment ago."""

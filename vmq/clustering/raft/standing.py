@@ -14,10 +14,10 @@ _AGAIN: Final = 30
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """One replica: its group's term, and, where it leads, how many offsets others lack, by node."""
+    """One replica: its group's term, and, where it leads, how many offsets others lack, by node; None: not known."""
 
     term: int
-    behind: Mapping[str, int]
+    behind: Mapping[str, int | None]
     #: What it leads and is damaged here, as (first, end); and what was given up.
     damage: tuple[tuple[int, int], ...] = ()
     given_up: tuple[tuple[int, int], ...] = ()
@@ -113,12 +113,12 @@ def _lead(group: Group, own: str) -> Lead | None:
     return Lead(replica.term, own, replica.members.voters)
 
 
-def _behind(group: Group) -> dict[str, int]:
+def _behind(group: Group) -> dict[str, int | None]:
     if group.leading is None:
         return {}
     end = group.replica.log.end
     return {
-        node_of(name): end - each.match
+        node_of(name): end - each.match if each.match or not each.probing else None
         for name, each in group.leading.progress.items()
         if each.match < end or not each.counts
     }

@@ -307,8 +307,8 @@ class Streams(StreamFinder):
         catalog = self.catalog
         if catalog is None or not catalog.streams:
             return
-        streams = sorted(catalog.streams.items())
-        owned = {name: self.owners(stream).count(None) for name, stream in streams}
+        single = sorted(each.name for each in catalog.streams.values() if not each.is_replicated)
+        owned = {name: self.owners(catalog.streams[name]).count(None) for name in single}
         sent = {name: tap.sent if (tap := self._taps.get(name)) else 0 for name in owned}
         given = 0 if self.handover is None else self.handover.given
         yield from stream_families(owned, sent, given, self._holding.given_up)

@@ -119,7 +119,7 @@ async def test_a_node_that_is_drained_leads_nothing_until_it_is_let_in(tmp_path:
         await brokers["b"].publish("s/t", b"1", qos=1)
         await until(lambda: [b"1"] in [payloads(a, number) for number in numbers])
         await drain(a, PATIENCE, undo=True)
-        admin.rebalance_stream(a, "s")
+        await admin.rebalance_stream(a, "s")
         placed = [groups(a).places.replicas("s", number)[0] for number in numbers]
         await until(lambda: [leader(a, number) for number in numbers] == placed)
         assert not groups(a).thread._gives_away
@@ -207,7 +207,7 @@ async def test_who_leads_says_who_is_behind_and_takes_no_time_that_is_far_ahead(
 
         def behind() -> int:
             standing = places.standing("s", 0)
-            return 0 if standing is None else standing.behind.get(gone, 0)
+            return 0 if standing is None else standing.behind.get(gone) or 0
 
         await until(lambda: behind() > 0 and places.figures()["lagging"] == 1)
         shown = await show_stream(brokers[first], "s")
