@@ -11,6 +11,7 @@ from msgspec import Struct
 from vmq.admin.errors import AdminError, NotFoundError, RefusedError
 from vmq.admin.listing import Listing, Selection
 from vmq.config.streams import StreamOptions
+from vmq.streams.serving.opening import load_libraries
 
 if TYPE_CHECKING:
     from vmq.clustering.raft.service import GroupService
@@ -227,6 +228,7 @@ async def create_stream(broker: "BrokerView", name: str, options: dict[str, Any]
         AdminError: the name or an option is wrong; the text says what is accepted.
     """
     try:
+        await load_libraries()
         streaming = broker.open_streams()
     except RuntimeError as error:
         raise RefusedError(str(error)) from error
@@ -343,7 +345,7 @@ async def _grow(catalog: "Catalog", name: str, count: int) -> str:
     from vmq.streams.log.errors import StreamError
 
     try:
-        await grow(catalog, name, count)
+        await grow(catalog.leaving, catalog.get(name), count)
     except StreamError as error:
         return str(error)
     except OSError as error:

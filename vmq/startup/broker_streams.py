@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from vmq.runtime.errors import StartError
-from vmq.streams.serving.opening import open_streaming
+from vmq.streams.serving.opening import load_libraries, open_streaming
 
 if TYPE_CHECKING:
     from vmq.startup.whole import WholeBroker
@@ -43,6 +43,7 @@ class BrokerStreams:
         if self._broker.share is not None:
             raise RuntimeError("streams are kept by one process; accepted: broker.workers = 1")
         try:
+            await load_libraries()
             streams = self.open()
         except StartError as error:
             raise RuntimeError(str(error)) from error

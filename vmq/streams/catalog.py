@@ -33,6 +33,7 @@ from vmq.streams.definition import (
     write_definition,
 )
 from vmq.streams.groups.port import GroupsElsewhere
+from vmq.streams.growing import grow
 from vmq.streams.leaving import LeavingStreams, set_aside
 from vmq.streams.log.checkpoint import sync_folder
 from vmq.streams.log.commits import Commits
@@ -291,8 +292,9 @@ class Catalog:
         made.declared = options
         return made
 
-    async def _make(self, name: str, options: StreamOptions, origin: Origin) -> None:
+    async def _make(self, name: str, options: StreamOptions, origin: Origin) -> Stream:
         """Makes a stream, of a broker that runs; a thread makes its partitions: each takes the disk a moment."""
+        self._check_room(options.partitions)
         make = partial(self._stream, *self._begin(name, options, origin))
         with self.leaving.hold(name):
             made = await self.commits.loop.run_in_executor(None, make)
@@ -300,6 +302,7 @@ class Catalog:
         made.declared = options
         self.on_change()
         self.on_definition(name)
+        return made
 
     def _begin(
         self, name: str, options: StreamOptions, origin: Origin, stream_id: str | None = None
@@ -380,9 +383,7 @@ class Catalog:
             raise StreamError(
                 f"streams.{name}.replicas = {options.replicas}: there is no cluster; accepted: 1"
             )
-        self._check_room(options.partitions)
-        await asyncio.shield(self._make(name, options, "command"))  # who asks may give up
-        return self.get(name)
+        return await asyncio.shield(self._make(name, options, "command"))  # who asks may give up
 
     def _check_room(self, partitions: int) -> None:
         if lacking := self.lacking_room(partitions):
@@ -450,13 +451,12 @@ class Catalog:
             self._check_room(options.partitions - len(before.partitions))
             declared, options = options, settled(before.folder, options)
             check_before(before.folder, options)
+            await grow(self.leaving, before, options.partitions)
             write_definition(before.folder, options, "plugin")
             before.set_options(options)  # its readers read on
             before.declared, before.origin, before.fed = declared, "plugin", True
         else:
-            self._check_room(options.partitions)
-            await asyncio.shield(self._make(name, options, "plugin"))
-            return self.get(name)
+            return await asyncio.shield(self._make(name, options, "plugin"))
         self.on_change()
         self.on_definition(name)
         return before

@@ -1,27 +1,42 @@
 """A stream that is used gets more partitions: a thread opens them, for each takes the disk a moment."""
 
 import asyncio
+from collections.abc import Sized
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from vmq.streams.catalog import Catalog
+from vmq.streams.leaving import LeavingStreams
 
 
-async def grow(catalog: "Catalog", name: str, count: int) -> None:
+class Grows(Protocol):
+    """A stream of a catalog, as far as it grows."""
+
+    name: str
+
+    @property
+    def partitions(self) -> Sized: ...
+
+    def open_more(self, count: int) -> None: ...
+
+
+async def grow(leaving: LeavingStreams, stream: Grows, count: int) -> None:
     """Has a stream have so many partitions at least, for options that are to say so (`Catalog.adopt`).
 
+    Args:
+        leaving: knows whether it is growing or being deleted already.
+        stream: one that is there.
+        count: how many it is to have.
+
     Raises:
-        StreamError: there is no such stream, or it is growing or being deleted already.
+        StreamError: it is.
         OSError: the disk.
     """
-    stream = catalog.get(name)
     if len(stream.partitions) >= count:
         return
-    catalog.leaving.check(name)
+    leaving.check(stream.name)
 
     held = ExitStack()
-    held.enter_context(catalog.leaving.hold(name))
+    held.enter_context(leaving.hold(stream.name))
     opening = asyncio.get_running_loop().run_in_executor(None, stream.open_more, count)
     opening.add_done_callback(lambda _: held.close())
     await asyncio.shield(opening)  # who asks may give up

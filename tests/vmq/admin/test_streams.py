@@ -1,6 +1,7 @@
 """Streams of many partitions are listed and shown while clients are served."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,10 @@ import pytest
 
 from tests.vmq.streamed import config_in, streams_of
 from tests.vmq.streams.support import options
-from vmq.admin.streams import ColumnRow, list_streams, show_stream
+from vmq.admin.streams import ColumnRow, create_stream, list_streams, show_stream
 from vmq.broker import Broker
 from vmq.streams import admin
+from vmq.streams.serving import opening
 
 PARTITIONS = 200
 
@@ -57,6 +59,22 @@ async def test_streams_are_listed_some_partitions_at_a_time(
     assert looked_at["a"] < looked_at["d"]
     rows = await list_streams(broker).rows()
     assert [(each.stream, each.partitions) for each in rows] == [(n, PARTITIONS) for n in "abcd"]
+
+
+async def test_the_libraries_of_the_first_stream_are_loaded_beside_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loading: list[bool] = []
+    check = opening.check_libraries
+
+    def noted() -> None:
+        loading.append(threading.current_thread() is threading.main_thread())
+        check()
+
+    monkeypatch.setattr(opening, "check_libraries", noted)
+    async with Broker(config_in(tmp_path)) as broker:
+        assert (await create_stream(broker, "s", {"filters": ["s/#"]})).stream == "s"
+    assert not loading[0], "they take half a second"
 
 
 async def test_a_stream_is_shown_some_partitions_at_a_time(broker: Broker) -> None:

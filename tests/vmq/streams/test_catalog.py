@@ -247,7 +247,7 @@ async def test_partitions_are_made_beside_the_event_loop_by_one_at_a_time(
     assert len(catalog.get("made").partitions) == 2
     began.clear()
     may_go.clear()
-    growing = asyncio.create_task(grow(catalog, "made", 3))
+    growing = asyncio.create_task(grow(catalog.leaving, catalog.get("made"), 3))
     await began.wait()
     with pytest.raises(StreamError, match="or grows"):
         catalog.delete("made")

@@ -1,9 +1,12 @@
 """Streams that plugins declare while the broker runs."""
 
+import threading
+
 import pytest
 
 from tests.vmq.streams.support import Opener, options, payloads
 from tests.vmq.streams.test_catalog import append
+from vmq.streams.catalog import Stream
 from vmq.streams.log.errors import StreamError
 
 
@@ -33,7 +36,9 @@ async def test_a_declared_stream_is_fed_until_nobody_declares_it(opened: Opener)
     assert not (catalog.folder / "s").exists()
 
 
-async def test_other_options_are_taken_after_a_restart(opened: Opener) -> None:
+async def test_other_options_are_taken_after_a_restart(
+    opened: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
     catalog = opened()
     await catalog.declare("s", options(filters=["a"], partitions=2))
     await append(catalog, "a", b"1")
@@ -44,7 +49,17 @@ async def test_other_options_are_taken_after_a_restart(opened: Opener) -> None:
     catalog = opened()
     with pytest.raises(StreamError, match="there are 2, and messages in them"):
         await catalog.declare("s", options(filters=["b"]))
+    opening: list[bool] = []
+    open_more = Stream.open_more
+
+    def noted(self: Stream, count: int) -> None:
+        if count > len(self.partitions):
+            opening.append(threading.current_thread() is threading.main_thread())
+        open_more(self, count)
+
+    monkeypatch.setattr(Stream, "open_more", noted)
     stream = await catalog.declare("s", options(filters=["b"], partitions=3))
+    assert opening == [False], "each partition takes the disk a moment"
     assert len(stream.partitions) == 3
     assert await append(catalog, "b", b"2") == 1
     assert sorted(each for part in stream.partitions for each in payloads(part)) == [b"1", b"2"]

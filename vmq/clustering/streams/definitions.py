@@ -180,7 +180,7 @@ class Definitions:
                 since = max(records.now(), found.since + 1)
                 records.define(name, msgspec.structs.replace(found, options=options, since=since))
             if had is not None and len(had.partitions) < options.partitions:
-                self._grow(name, options.partitions)
+                self._grow(had, options.partitions)
                 return
             stream = catalog.adopt(name, options, found.origin, found.stream_id)
         except (PlaceError, StreamError, OSError) as error:
@@ -190,7 +190,7 @@ class Definitions:
         catalog.on_change()
         self._on_adopted()
 
-    def _grow(self, name: str, count: int) -> None:
+    def _grow(self, stream: "Stream", count: int) -> None:
         """Has a stream get partitions, and be as it is defined then."""
         from vmq.streams.growing import grow
         from vmq.streams.log.errors import StreamError
@@ -206,7 +206,8 @@ class Definitions:
             else:
                 log.error("this node cannot keep all partitions of the stream %r: %s", name, error)
 
-        growing = asyncio.get_running_loop().create_task(grow(self._catalog, name, count))
+        name, leaving = stream.name, self._catalog.leaving
+        growing = asyncio.get_running_loop().create_task(grow(leaving, stream, count))
         self._growing.add(growing)
         growing.add_done_callback(grown)
 

@@ -1,5 +1,6 @@
 """Opening the streams, for which a broker needs more libraries than for all else."""
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,6 +34,15 @@ def check_libraries() -> None:
     except ImportError as error:
         text = f"streams need more libraries ({error}): pip install 'vmq[streams]'"
         raise StartError(text) from error
+
+
+async def load_libraries() -> None:
+    """Imports in a thread what streams need: half a second of CPU, for which `open_streaming` would hold the loop.
+
+    Raises:
+        StartError: a library is missing.
+    """
+    await asyncio.to_thread(check_libraries)
 
 
 def open_streaming(
