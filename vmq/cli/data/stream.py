@@ -218,8 +218,12 @@ def rebalance(ask: AdminClient, name: NameArgument) -> Any:
     return {**answer, "leaders": dict(sorted(leaders.items()))}
 
 
+def _print_recovered(recovered: Mapping[str, Any]) -> None:
+    print(f"{clean(recovered['stream'])} goes on here; /health names the offsets that may be lost")
+
+
 @app.command("recover")
-@asking()
+@asking(show=_print_recovered)
 def recover(
     ask: AdminClient,
     name: NameArgument,

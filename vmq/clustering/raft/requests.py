@@ -104,6 +104,8 @@ class GroupRequests:
             )
         if not self._is_reached(node):
             return f"{node!r} cannot be reached, and would lead nothing before it can"
+        if not self._places.leaders.get(place.group):
+            return f"partition {number} of stream {stream!r} has no leader that could hand over"
         self._records.put(to.encode(), "wish", place.group)
         return ""
 
@@ -130,15 +132,17 @@ class GroupRequests:
         return ""
 
     async def rebalance(self, stream: str) -> str:
-        """Has each partition led by the replica that was placed first, if it can be reached; returns what is wrong."""
+        """Has each partition that is led be led by the replica that was placed first, if it can be reached.
+
+        Returns what is wrong, "" when they are.
+        """
         first = {
-            key[1]: node_of(place.voters[0])
-            for key, place in self._places.places.items()
-            if key[0] == stream
+            number: node_of(place.voters[0])
+            for (name, number), place in self._places.places.items()
+            if name == stream and self._places.leaders.get(place.group)
         }
-        return await self.transfer(
-            stream, {number: node for number, node in first.items() if self._is_reached(node)}
-        )
+        able = {number: node for number, node in first.items() if self._is_reached(node)}
+        return await self.transfer(stream, able)
 
     def _just_left(self, voters: Iterable[str]) -> list[str]:
         """The nodes that may be a majority elsewhere with which copies go on: those that were here a moment ago."""

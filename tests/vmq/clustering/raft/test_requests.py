@@ -56,3 +56,8 @@ async def test_leaders_go_where_an_operator_wants_them(tmp_path: Path) -> None:
         other = "a" if leader(a, number) == "b" else "b"
         assert (await ask("transfer", *partition, "--to", other))[0] == 0
         await until(lambda: behind(brokers[other], number) == {"c": None})
+
+        await brokers.pop(other).stop()
+        [last] = brokers
+        await until(lambda: not any(leader(brokers[last], each) for each in range(3)))
+        assert "has no leader" in groups(brokers[last]).requests.wish("s", number, last)
