@@ -452,7 +452,7 @@ async def accept_loss(broker: "BrokerView", name: str, partition: int | None) ->
 
 
 async def rebalance_stream(broker: "BrokerView", name: str) -> StreamRow:
-    """Has each partition led by the replica that was placed first, if it can be reached: so leaders are spread evenly.
+    """Has the replicas of a stream lead alike, those that can be reached: by preference the one that was placed first.
 
     Raises:
         NotFoundError: there is no such stream.

@@ -3,7 +3,8 @@
 Nodes of one host share a disk or a machine: no two of them have replicas of the same group.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from hashlib import blake2b
 
 
@@ -66,4 +67,19 @@ def place_all(
             left[node] -= 1
         for node in found[group][:1]:
             leads[node] = leads.get(node, 0) + 1
+    return found
+
+
+def leaders(replicas: Mapping[int, Sequence[str]]) -> dict[int, str]:
+    """Who is to lead each group: of its replicas, by preference, the first that does not lead its share yet.
+
+    Where all groups have the replicas that they were placed with, those are the first of each.
+    """
+    cap = -(-len(replicas) // max(1, len({each for names in replicas.values() for each in names})))
+    leads: Counter[str] = Counter()
+    found = {}
+    for group, names in replicas.items():
+        under = [name for name in names if leads[name] < cap]
+        found[group] = under[0] if under else min(names, key=leads.__getitem__)
+        leads[found[group]] += 1
     return found

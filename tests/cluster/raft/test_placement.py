@@ -1,6 +1,6 @@
 """Where replicas go."""
 
-from vmq_cluster.raft.placement import order, place_all
+from vmq_cluster.raft.placement import leaders, order, place_all
 
 HOSTS = [f"h{number}" for number in range(7)]
 GROUPS = [f"s/{number}" for number in range(210)]
@@ -36,3 +36,13 @@ def test_a_node_gets_no_more_than_it_takes_while_others_have_room() -> None:
     assert all(len(set(hosts)) == 3 for hosts in placed.values())
     scarce = place_all(GROUPS[:3], ["a", "b"], 2, room={"b": 2})
     assert sorted(map(len, scarce.values())) == [1, 2, 2]
+
+
+def test_leaders_are_spread_over_what_replicas_there_are() -> None:
+    groups = [str(number) for number in range(30)]
+    placed = dict(enumerate(place_all(groups, "abcde", 3).values()))
+    assert leaders(placed) == {number: names[0] for number, names in placed.items()}
+    alike = dict.fromkeys(range(5), ("a", "b", "c"))  # as after a recovery
+    assert [*leaders(alike).values()] == [*"aabbc"]
+    assert leaders({0: ("a",), 1: ("a",), 2: ("a", "b")}) == {0: "a", 1: "a", 2: "b"}
+    assert leaders({}) == {}

@@ -208,8 +208,7 @@ def transfer(
 def rebalance(ask: AdminClient, name: NameArgument) -> Any:
     """Spread the leaders of a replicated stream's partitions evenly.
 
-    After nodes have been down they lead less than their share. Partitions
-    that are to be led by a node that cannot be reached stay as they are.
+    After nodes have been down they lead less than their share.
     """
     answer = ask.post("/stream/rebalance", name=name)
     leaders: dict[str, list[int]] = {}

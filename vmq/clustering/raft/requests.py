@@ -11,7 +11,7 @@ from vmq.clustering.raft.groups.thread import GroupThread
 from vmq.clustering.raft.places import Places, partitions_text
 from vmq.clustering.raft.publishing import moves_of
 from vmq.clustering.raft.records import GroupRecords, Loss, node_of
-from vmq_cluster.raft.placement import apart
+from vmq_cluster.raft.placement import apart, leaders
 
 if TYPE_CHECKING:
     from vmq.streams.catalog import Catalog
@@ -132,17 +132,13 @@ class GroupRequests:
         return ""
 
     async def rebalance(self, stream: str) -> str:
-        """Has each partition that is led be led by the replica that was placed first, if it can be reached.
-
-        Returns what is wrong, "" when they are.
-        """
-        first = {
-            number: node_of(place.voters[0])
-            for (name, number), place in self._places.places.items()
-            if name == stream and self._places.leaders.get(place.group)
-        }
-        able = {number: node for number, node in first.items() if self._is_reached(node)}
-        return await self.transfer(stream, able)
+        """Has the replicas that can be reached lead alike; returns what is wrong, "" when they do."""
+        able: dict[int, list[str]] = {}
+        for (name, number), place in self._places.places.items():
+            if name == stream and self._places.leaders.get(place.group):
+                able[number] = list(filter(self._is_reached, map(node_of, place.voters)))
+        led = {number: nodes for number, nodes in sorted(able.items()) if nodes}
+        return await self.transfer(stream, leaders(led))
 
     def _just_left(self, voters: Iterable[str]) -> list[str]:
         """The nodes that may be a majority elsewhere with which copies go on: those that were here a moment ago."""
