@@ -34,10 +34,11 @@ from vmq.clustering.slots.turns import Rounds, Turns
 from vmq.clustering.slots.words import NO_LINEAGE, store_of
 
 #: Looks until who is no follower takes a slot over: the owner that was, if it has a copy; others; others of its host,
-#: of which no copy is anywhere else, and which is started again at once.
+#: of which no copy is anywhere else, and which is started again at once. A start takes a second of a processor: where
+#: many others want one, several.
 _OWNER_WAITS: Final = 3
 _OTHERS_WAIT: Final = 6
-HOST_WAITS = 50  # tests set another
+HOST_WAITS = 100  # tests set another
 _NOBODY: Final = SlotView()
 
 
