@@ -1,7 +1,7 @@
 """The WebSocket listener: MQTT in binary frames (section 6).
 
-The framing is the sans-I/O protocol of the `websockets` library; this file stands between a TCP
-transport and a `Connection`, as the protocol of the one and the transport of the other.
+The framing is the sans-I/O protocol of the `websockets` library, but for frames that are a whole message each; this
+file stands between a TCP transport and a `Connection`, as the protocol of the one and the transport of the other.
 """
 
 import logging
@@ -18,7 +18,7 @@ from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
 from vmq.listeners import addresses
-from vmq.listeners.frames import FrameCounter
+from vmq.listeners.frames import FrameCounter, message_head, take_messages
 from vmq.listeners.origins import Origins
 from vmq.listeners.trust import Networks, forwarded_peer
 from vmq.mqtt.first_bytes import FIRST_BYTES, protocol_of
@@ -94,6 +94,7 @@ class WebSocket:
         self.connection = connection
         connection.is_framed = True
         self.path = path
+        self.max_size = max_size
         self.transport: Any = None
         self.protocol = Framing(
             subprotocols=list(SUBPROTOCOLS),
@@ -168,13 +169,14 @@ class WebSocket:
         """Reads so many frames, answers, and goes on in the next turn of the event loop if there is more."""
         if not self.data:
             return  # it was lost meanwhile
-        left = FRAMES_A_PASS
-        with self.contained():
-            while left > 0 and self.position < len(self.data) and not self.connection.closing:
-                left -= self.take_piece(left)
-            self.protocol.answer_ping()
-            self.send_pending()
-            self.look_at_end()
+        left = FRAMES_A_PASS - self.take_messages(FRAMES_A_PASS)
+        if self.position < len(self.data):
+            with self.contained():
+                while left > 0 and self.position < len(self.data) and not self.connection.closing:
+                    left -= self.take_messages(left) or self.take_piece(left)
+                self.protocol.answer_ping()
+                self.send_pending()
+                self.look_at_end()
         if self.connection.closing:
             self.drop_unread()
         elif self.position == len(self.data):
@@ -193,7 +195,7 @@ class WebSocket:
 
     def kept_bytes(self) -> int:
         """Bytes of a frame that is not whole, and of what the next passes read."""
-        unread = len(self.data) - self.position + sum(len(each) for each in self.waiting)
+        unread = len(self.data) - self.position + sum(map(len, self.waiting))
         request = 0 if self.request is None else self.request_size
         return len(self.protocol.reader.buffer) + request + unread
 
@@ -201,6 +203,21 @@ class WebSocket:
         self.data = b""
         self.position = 0
         self.waiting.clear()
+
+    def take_messages(self, most: int) -> int:
+        """Reads so many frames at most that are a whole message each; returns how many it were.
+
+        The library would say the same of them: it is in the midst of nothing, and the stream is open.
+        """
+        protocol, connection = self.protocol, self.connection
+        is_open = protocol.state is State.OPEN and not connection.closing
+        is_midway = protocol.cur_size is not None or not self.frames.is_between()
+        if is_midway or not is_open or connection.session.subscriber is None:
+            return 0
+        messages, self.position = take_messages(self.data, self.position, most, self.max_size)
+        if messages:
+            connection.data_received(b"".join(messages))
+        return len(messages)
 
     def take_piece(self, most: int) -> int:
         """Reads the request, or so many frames; returns how many it were.
@@ -356,6 +373,8 @@ class WebSocket:
             )
 
     def send_pending(self) -> None:
+        if not self.protocol.writes:
+            return
         pieces = self.protocol.data_to_send()
         data = b"".join(pieces)
         if data:
@@ -370,10 +389,12 @@ class WebSocket:
 
     def write(self, data: bytes) -> None:
         if self.protocol.state is State.OPEN:
-            with self.contained():
-                for start in range(0, len(data), FRAME_SIZE):
-                    self.protocol.send_binary(data[start : start + FRAME_SIZE])
-                self.send_pending()
+            self.send_pending()  # the upgrade's answer may be among it
+            if len(data) > FRAME_SIZE:
+                parts = [data[at : at + FRAME_SIZE] for at in range(0, len(data), FRAME_SIZE)]
+                self.transport.write(b"".join(message_head(len(each)) + each for each in parts))
+            elif data:
+                self.transport.write(message_head(len(data)) + data)
 
     def close(self) -> None:
         """Ends the stream after a close frame, without waiting for the peer's."""

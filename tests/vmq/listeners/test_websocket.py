@@ -178,6 +178,19 @@ def test_a_large_write_goes_out_in_frames_that_clients_accept(
     assert [len(each.payload) for each in client.take()] == [2 * FRAME_SIZE]
 
 
+def test_a_message_of_one_frame_passes_the_library_by(
+    house: House, client: WebClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes ten times as long."""
+    client.send(connect_packet("c"), subscribe_packet(1, ("a", 0)))
+    client.take()
+    for name in ("receive_data", "send_binary"):
+        monkeypatch.setattr(client.socket.protocol, name, None)
+    packets = [publish_packet("a", b"x" * size) for size in (1, 200)]
+    client.send(*packets)
+    assert [each.raw for each in client.take()] == packets
+
+
 # --- passes
 
 
