@@ -8,7 +8,7 @@ import pytest
 from tests.page.conftest import PageBroker
 from tests.page.live_page import MARKUP, LivePage
 from tests.support.wire import Wire
-from tests.vmq.cli.program import here
+from tests.vmq.cli.program import here, on, told
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 TCP = '\n[listeners.tcp]\nurl = "tcp://127.0.0.1:0"\n'
@@ -58,6 +58,36 @@ def test_who_is_there_hears_and_is_heard(page: LivePage, chat: tuple[str, Wire])
     page.says("grüße")
     page.picture("chat")
     page.click("Leave")
+    other.close()
+
+
+#: Opens the chat once more, under the name given here.
+SECOND_TAB = """async (name) => {
+  window.second = window.open(location.href);
+  await new Promise((done) => second.addEventListener('load', done));
+  second.document.getElementById('name').value = name;
+  second.document.getElementById('enter').requestSubmit();
+}"""
+
+
+def test_two_tabs_of_a_browser_hear_each_other_and_one_that_stays_is_there(
+    page: LivePage, chat: tuple[str, Wire]
+) -> None:
+    address, other = chat
+    here = ("chat/lobby/here/anna", b"here")
+    enter(page, address, "anna")
+    other.expect_publish(*here, qos=1)
+    page.run(SECOND_TAB, "anna")
+    other.expect_publish(*here, qos=1)
+    other.publish("chat/lobby/say", said("bob", "to both"), qos=1)
+    other.expect_publish("chat/lobby/say", said("bob", "to both"), qos=1)
+    page.says("to both")
+    page.until("second.document.body.innerText.includes('to both')")
+    page.run("() => second.close()")
+    other.expect_publish("chat/lobby/here/anna", b"", qos=1)
+    other.expect_publish(*here, qos=1)
+    page.click("Leave")
+    other.expect_publish("chat/lobby/here/anna", b"", qos=1)
     other.close()
 
 
@@ -113,6 +143,22 @@ def test_a_private_room_is_for_members(
     page.until("!document.getElementById('chat').hidden")
     page.submit("#text", "among us")
     page.says("among us")
+
+
+def test_a_page_comes_back_when_the_broker_can_take_it_and_forgets_who_left(
+    page: LivePage, start_page: PageBroker
+) -> None:
+    broker = start_page(config("chat.toml") + "\n[limits]\nmax_memory = 1\n", listen=())
+    page.page.open(broker.http)
+    page.type("#name", "anna")
+    page.press("Enter", text="\r")
+    page.says("Connection refused: Server unavailable")
+    assert on(broker, "set", "limits.max_memory", "-1").code == 0
+    page.until("document.getElementById('people').innerText === 'anna'")
+    page.run("() => { document.getElementById('people').append('who left meanwhile'); }")
+    (session,) = told(broker, "session", "list")
+    assert on(broker, "session", "disconnect", session["client_id"]).code == 0
+    page.until("document.getElementById('people').innerText === 'anna'")
 
 
 def test_a_stranger_who_says_no_json_is_not_heard(page: LivePage, chat: tuple[str, Wire]) -> None:

@@ -2,16 +2,16 @@
 
 const at = (id) => document.getElementById(id);
 const KEPT = 200;
+/** Return codes of a CONNACK after which it is no use to try again: 3 says that the broker cannot now. */
+const REFUSED = [1, 2, 4, 5];
 let client = null;
 let me = "";
 let room = "";
 
-/** One browser is one client: what it has read is known by this name. */
-function clientId() {
-  let id = localStorage.getItem("chat.id");
-  if (!id) localStorage.setItem("chat.id", (id = `chat-${crypto.getRandomValues(new Uint32Array(2)).join("")}`));
-  return id;
-}
+/** One page is one client: two tabs of a browser do not take each other's connection. */
+const clientId = `chat-${crypto.getRandomValues(new Uint32Array(2)).join("")}`;
+/** Ids of the messages that this page shows: other tabs have read theirs. */
+const shown = new Set();
 
 const topic = (...levels) => ["chat", room, ...levels].join("/");
 const stored = () => JSON.parse(localStorage.getItem(`chat.${room}`) || "[]");
@@ -23,7 +23,8 @@ function element(name, text, className = "") {
   return made;
 }
 
-function show({ from, text, at: when }) {
+function show({ id, from, text, at: when }) {
+  shown.add(id);
   const line = element("li", "", from === me ? "mine" : "");
   line.append(element("b", from), text, element("time", new Date(when).toLocaleTimeString([], { timeStyle: "short" })));
   const list = at("said");
@@ -49,23 +50,29 @@ function take(name, payload) {
     const known = [...at("people").children].find((each) => each.textContent === who);
     if (payload.length && !known) at("people").append(element("li", who));
     if (!payload.length) known?.remove();
+    if (!payload.length && who === me) sayHere(); // it was of another tab, or of a connection that was cut
     return;
   }
   const message = read(payload.toString());
-  const messages = stored();
-  if (!message || messages.some((each) => each.id === message.id)) return;
-  localStorage.setItem(`chat.${room}`, JSON.stringify([...messages, message].slice(-KEPT)));
+  if (!message || shown.has(message.id)) return;
+  const others = stored().filter((each) => each.id !== message.id);
+  localStorage.setItem(`chat.${room}`, JSON.stringify([...others, message].slice(-KEPT)));
   show(message);
+}
+
+function sayHere() {
+  client.publish(topic("here", me), "here", { qos: 1, retain: true });
 }
 
 /** What is said from now on, and what was said before where the broker keeps it; what comes both ways is shown once. */
 function subscribe() {
+  at("people").replaceChildren(); // who left while we were away, nobody tells us of
   client.subscribe(topic("here", "+"), { qos: 1 });
   client.subscribe(topic("say"), { qos: 1 }, (error, granted) => {
     if (error || granted?.some((each) => each.qos > 2)) at("state").textContent = "You may not read this room.";
   });
-  client.subscribe(`$replay/@chat;from=-1d/${topic("say")}`, { qos: 1 }, () => {});
-  client.publish(topic("here", me), "here", { qos: 1, retain: true });
+  client.subscribe(`$replay/-1d/${topic("say")}`, { qos: 1 }, () => {});
+  sayHere();
 }
 
 function enter(event) {
@@ -74,12 +81,14 @@ function enter(event) {
   room = at("room").value.trim();
   const scheme = location.protocol === "https:" ? "wss" : "ws";
   const password = at("password").value;
+  client?.end(true);
   client = mqtt.connect(`${scheme}://${location.host}/mqtt`, {
-    clientId: clientId(),
+    clientId,
     protocolVersion: 4,
     timerVariant: "native", // else PINGREQ goes by a timer of a worker, which a strict policy for pages does not let be
     ...(password ? { username: me, password } : {}),
     will: { topic: topic("here", me), payload: "", qos: 1, retain: true },
+    reconnectOnConnackError: true,
   });
   client.on("connect", () => {
     at("enter").hidden = true;
@@ -93,10 +102,10 @@ function enter(event) {
   client.on("close", () => (at("state").textContent = "Not connected; trying again …"));
   client.on("error", (error) => {
     at("why").textContent = error.message;
-    client.end(true);
+    if (REFUSED.includes(error.code)) client.end(true);
   });
+  shown.clear();
   at("said").replaceChildren();
-  at("people").replaceChildren();
   stored().forEach(show);
 }
 
@@ -108,6 +117,7 @@ function say(event) {
 }
 
 function leave() {
+  client.off("message", take);
   client.publish(topic("here", me), "", { qos: 1, retain: true }, () => client.end(false, () => location.reload()));
 }
 
