@@ -40,12 +40,17 @@ class ServedFolder:
         self._root = folder.resolve()
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
-        """A file, or the `index.html` of a folder."""
-        path = self.find(request.match_info["path"])
-        if path is None and request.match_info["path"] == ICON:
+        """A file, or the `index.html` of a folder, whose path ends with a slash: its links count from there."""
+        asked = request.match_info["path"]
+        path = self.find(asked)
+        if path is None and asked == ICON:
             return web.Response(status=204)
         if path is None:
             raise web.HTTPNotFound(text=f"there is no {request.path}\n")
+        if not request.path.endswith("/") and (self._root / asked.lstrip("/")).is_dir():
+            query = request.rel_url.raw_query_string
+            # Only the last name: a path that begins with two slashes would lead to another host.
+            raise web.HTTPFound(f"./{request.rel_url.raw_name}/{'?' if query else ''}{query}")
         headers = {
             "Content-Security-Policy": POLICY,
             "Referrer-Policy": "no-referrer",

@@ -15,6 +15,8 @@ def folder(tmp_path: Path) -> Path:
     (found / ".git").mkdir()
     (found / "index.html").write_text("home")
     (found / "sub" / "index.html").write_text("below")
+    (found / "a b:c").mkdir()
+    (found / "a b:c" / "index.html").write_text("spaced")
     (found / "sub" / "a b.js").write_text("1")
     (found / ".env").write_text("secret")
     (found / ".git" / "config").write_text("secret")
@@ -89,6 +91,14 @@ def test_its_origin_has_files_and_mqtt_and_no_api(
     assert "unsafe" not in answer.headers["Content-Security-Policy"]
     assert "worker-src 'self' blob:;" in answer.headers["Content-Security-Policy"]
     assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    for path, location in {
+        "/sub?a=1": "./sub/?a=1",
+        "//sub": "./sub/",
+        "/a%20b:c": "./a%20b:c/",
+    }.items():
+        answer = get(broker.http, path)
+        assert (answer.status, answer.headers["Location"]) == (302, location)
+    assert get(broker.http, "/a%20b:c/").body == b"spaced"
     assert get(broker.http, "/favicon.ico").status == 204
     assert get(broker.http, "/sub/favicon.ico").status == 404
     (folder / "favicon.ico").write_bytes(b"icon")
