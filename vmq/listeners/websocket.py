@@ -102,7 +102,8 @@ class WebSocket:
             max_size=max_size,
             logger=log,
         )
-        self.failed = False
+        #: Why MQTT cannot go on over this stream; empty: it can.
+        self.failed = ""
         self.frames = FrameCounter()
         #: The end of what came of the request; None once it is whole.
         self.request: bytes | None = b""
@@ -295,7 +296,7 @@ class WebSocket:
         # A close frame that came with the upgrade was read before the stream was open.
         closing = self.protocol.close_expected() or self.protocol.close_rcvd is not None
         if self.protocol.handshake_exc is not None or closing:
-            reason = "WebSocket closed"
+            reason = f"WebSocket failed: {self.failed}" if self.failed else "WebSocket closed"
             error = self.protocol.handshake_exc or self.protocol.parser_exc
             if error is None or isinstance(error, EOFError):
                 if self.connection.eof_received():
@@ -367,10 +368,8 @@ class WebSocket:
         if frame.opcode is Opcode.BINARY or frame.opcode is Opcode.CONT:
             payloads.append(bytes(frame.data))
         elif frame.opcode is Opcode.TEXT:
-            self.failed = True
-            self.protocol.fail(
-                CloseCode.UNSUPPORTED_DATA, "MQTT needs binary frames [MQTT-6.0.0-1]"
-            )
+            self.failed = "MQTT needs binary frames [MQTT-6.0.0-1]"
+            self.protocol.fail(CloseCode.UNSUPPORTED_DATA, self.failed)
 
     def send_pending(self) -> None:
         if not self.protocol.writes:

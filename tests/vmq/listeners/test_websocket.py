@@ -293,12 +293,16 @@ def test_the_first_frame_behind_connect_may_be_large(house: House) -> None:
 # --- violations
 
 
-def test_a_text_frame_closes_the_connection(house: House, client: WebClient) -> None:
+def test_a_text_frame_closes_the_connection(
+    house: House, client: WebClient, caplog: pytest.LogCaptureFixture
+) -> None:
     client.send(connect_packet("c"))
     client.take()
     client.protocol.send_text(b"hello")
     client.protocol.send_binary(publish_packet("a", b"x", retain=True))
-    client.push()
+    with caplog.at_level(logging.INFO, "vmq"):
+        client.push()
+    assert "needs binary frames [MQTT-6.0.0-1]" in caplog.text
     assert client.close_codes == [1003]
     assert client.transport.closed
     assert house.registry.subscribers == {}
