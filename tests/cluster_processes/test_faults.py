@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.cluster_processes.cluster import LinkedCluster
-from tests.cluster_processes.devices import WINDOW, faults_of, traffic
+from tests.cluster_processes.devices import WINDOW, faults_of, traffic, wait_retained
 from tests.cluster_processes.links import Fault
 from tests.cluster_processes.mqttjs import MqttJs
 
@@ -46,8 +46,15 @@ def test_a_node_that_is_stopped_and_continued(cluster: LinkedCluster) -> None:
 
 
 def test_what_waited_at_a_node_that_lost_its_disk(cluster: LinkedCluster) -> None:
-    """The node of a session is down; the one that acknowledged messages for it dies for good before that is back."""
-    with traffic(cluster, "disk", ["a"], ["c"]) as devices:
+    """The node of a session is down; the one that acknowledged messages for it dies for good before that is back.
+
+    Both come back to what was retained, and deleted, meanwhile.
+    """
+    with traffic(cluster, "disk", "ac", ["c"]) as devices:
+        for text in ("old", "gone"):
+            devices.retain(f"disk-kept/{text}", text, "a")
+        both = {"disk-kept/old": b"old", "disk-kept/gone": b"gone"}
+        wait_retained([cluster["b"]], "disk-kept/#", both)
         asleep, before = devices.join_in("b")
         asleep.pause()
         devices.flow()
@@ -58,8 +65,12 @@ def test_what_waited_at_a_node_that_lost_its_disk(cluster: LinkedCluster) -> Non
         cluster["a"].kill()
         cluster["a"].wipe()
         cluster["c"].wait_seen("a", "down")
+        devices.retain("disk-kept/gone", "", "c")
+        devices.retain("disk-kept/new", "new", "c")
         cluster.start("a")
         cluster.start("b")
+        kept = {"disk-kept/old": b"old", "disk-kept/new": b"new"}
+        wait_retained(cluster.running, "disk-kept/#", kept)
         asleep.resume()
         asleep.wait_for(acknowledged)
         assert asleep.sessions == [False, True]

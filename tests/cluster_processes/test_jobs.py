@@ -12,8 +12,6 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from time import monotonic
 
 import pytest
 import redis
@@ -44,16 +42,6 @@ def three(nodes: JobCluster) -> JobCluster:
         client("DEBUG", "FLUSHALL")
     reach(lambda: all_gone(nodes))
     return nodes
-
-
-def test_retry_0_is_never_given_again(three: JobCluster) -> None:
-    job_id = three["a"].add("q", "x", "RETRY", 0)
-    assert three["b"].get("q")[0] == job_id, "it moves, and is never copied"
-    assert three.holders(job_id) == ["b"]
-    three.kill("b")
-    three.restart("b")
-    for client in three.clients.values():
-        assert client.none("q")
 
 
 def test_too_few_hosts_in_reach_are_refused_and_a_lone_node_goes_on(three: JobCluster) -> None:
@@ -119,50 +107,36 @@ def test_all_nodes_die_at_once_and_have_every_job_again(three: JobCluster) -> No
     reach(lambda: all_gone(three))
 
 
-def test_a_copy_is_made_anew_for_one_that_came_back_empty(three: JobCluster) -> None:
-    ids = [three["a"].add("q", "x", "REPLICATE", 3, "RETRY", 2) for _ in range(30)]
-    three.kill("c", wipe=True)
-    three.restart("c")
-    reach(lambda: all(three["c"].state(each) for each in ids), "c has its copies again")
-    three.kill("a", "b", wipe=True)
-    three.restart("a", "b")
-    got = {three["a"].get("q")[0] for _ in ids}
-    assert got == set(ids), "all came from c"
+KEYED = ("REPLICATE", 2, "RETRY", RETRY, "KEY")
 
 
 class Producer(threading.Thread):
-    """Adds jobs, wherever a node lives."""
+    """Adds jobs with keys, each at one node after the other until one that lives says that it has it."""
 
     def __init__(self, jobs: "Living", number: int) -> None:
         super().__init__(daemon=True)
         self.jobs = jobs
         self.number = number
-        self.added: set[bytes] = set()
+        #: The ids of jobs by their keys.
+        self.known: dict[bytes, bytes] = {}
         #: Seconds between two jobs.
         self.pause = 0.01
         self.ended = threading.Event()
 
     def run(self) -> None:
         draw = random.Random(self.number)
-        while not self.ended.is_set():
-            try:
-                options = ("REPLICATE", 2, "RETRY", RETRY)
-                self.added.add(self.jobs.client(draw).add("q", "x", *options, timeout=2000))
-            except (redis.RedisError, OSError, StopIteration):
-                self.ended.wait(0.1)
+        for place in itertools.count():
+            key = b"%d-%d" % (self.number, place)
+            while key not in self.known:
+                if self.ended.is_set():
+                    return
+                try:
+                    job_id = self.jobs.client(draw).add("q", key * 10, *KEYED, key, timeout=5000)
+                except (redis.RedisError, OSError, StopIteration):
+                    self.ended.wait(0.1)
+                    continue
+                self.known[key] = job_id
             self.ended.wait(self.pause)
-
-
-@dataclass
-class Delivery:
-    """A job that a consumer got."""
-
-    job_id: bytes
-    #: When it was asked for, and how many troubles had begun or ended then.
-    asked: float
-    troubles: int
-    #: It was acknowledged before it was due to be given again.
-    is_done: bool = False
 
 
 class Consumer(threading.Thread):
@@ -172,7 +146,7 @@ class Consumer(threading.Thread):
         super().__init__(daemon=True)
         self.jobs = jobs
         self.number = number
-        self.got: list[Delivery] = []
+        self.got: list[bytes] = []
         self.ended = threading.Event()
 
     def run(self) -> None:
@@ -180,13 +154,9 @@ class Consumer(threading.Thread):
         while not self.ended.is_set():
             try:
                 client = self.jobs.client(draw)
-                asked = monotonic()
-                found = client("GETJOB", "TIMEOUT", 500, "FROM", "q")
-                if found:
-                    delivery = Delivery(found[0][1], asked, self.jobs.troubles)
-                    self.got.append(delivery)
-                    client("ACKJOB", delivery.job_id)
-                    delivery.is_done = monotonic() - asked < RETRY
+                if found := client("GETJOB", "TIMEOUT", 500, "FROM", "q"):
+                    self.got.append(found[0][1])
+                    client("ACKJOB", found[0][1])
             except (redis.RedisError, OSError, StopIteration):
                 self.ended.wait(0.1)
 
@@ -197,8 +167,6 @@ class Living:
     def __init__(self, jobs: JobCluster) -> None:
         self.jobs = jobs
         self.local = threading.local()
-        #: Troubles that began, and those that ended: odd while there is one.
-        self.troubles = 0
 
     def client(self, draw: random.Random) -> Jobs:
         """A client of a node that lives.
@@ -237,55 +205,6 @@ def at_work(*threads: Producer | Consumer) -> Iterator[None]:
             thread.join(TIMEOUT)
 
 
-@pytest.mark.timeout(400)
-def test_kills_and_lost_disks_and_all_that_was_added_is_done(three: JobCluster) -> None:
-    """Three nodes, two copies, one node dead at a time, each third of them with its disk; VMQ_TEST_KILLS=20 of them."""
-    living = Living(three)
-    producers = [Producer(living, number) for number in range(2)]
-    consumers = [Consumer(living, 100 + number) for number in range(3)]
-    with at_work(*producers, *consumers):
-        draw = random.Random(7)
-        for number in range(int(os.environ.get("VMQ_TEST_KILLS", "3"))):
-            victim = draw.choice(sorted(three.clients))
-            before = sum(len(each.added) for each in producers)
-            living.troubles += 1
-            three.kill(victim, wipe=number % 3 == 0)
-            three.restart(victim)
-            # A disk may be lost only when what was lost before is on two hosts again.
-            reach(lambda: all(not mending(each) for each in three.clients.values()))
-            wait_for_more(producers, before + 25)
-            living.troubles += 1
-        unexplained = finish(three, producers, consumers)
-    assert unexplained == [], "what was given again that nothing explains"
-
-
-class KeyedProducer(Producer):
-    """Adds jobs with keys, each at one node after the other until one says that it has it."""
-
-    def __init__(self, jobs: "Living", number: int) -> None:
-        super().__init__(jobs, number)
-        self.known: dict[bytes, bytes] = {}
-
-    def run(self) -> None:
-        draw = random.Random(self.number)
-        for place in itertools.count():
-            key = b"%d-%d" % (self.number, place)
-            while key not in self.known:
-                if self.ended.is_set():
-                    return
-                try:
-                    job_id = self.jobs.client(draw).add("q", key * 10, *KEYED, key, timeout=5000)
-                except (redis.RedisError, OSError, StopIteration):
-                    self.ended.wait(0.1)
-                    continue
-                self.known[key] = job_id
-                self.added.add(job_id)
-            self.ended.wait(self.pause)
-
-
-KEYED = ("REPLICATE", 2, "RETRY", RETRY, "KEY")
-
-
 def check_keys(jobs: JobCluster, known: dict[bytes, bytes], draw: random.Random) -> None:
     """Whoever adds a job with a known key anew is told the id of the first one, at any node."""
     clients = list(jobs.clients.values())
@@ -295,22 +214,24 @@ def check_keys(jobs: JobCluster, known: dict[bytes, bytes], draw: random.Random)
 
 @pytest.mark.timeout(400)
 def test_keys_and_copies_that_are_paged_out_outlive_kills_and_a_lost_disk() -> None:
-    """With little memory for jobs, of which most are on disk only; VMQ_TEST_KILLS=20 of them."""
+    """With little memory for jobs, of which most are on disk only; VMQ_TEST_KILLS=20 of them. All are done at last."""
     env = {"VMQ_LIMITS__MAX_JOB_MEMORY": str(1 << 20)}
     with job_cluster("a", "b", "c", env=env) as jobs:
         living = Living(jobs)
-        producers = [KeyedProducer(living, number) for number in range(3)]
+        producers = [Producer(living, number) for number in range(3)]
         with at_work(*producers):
             kill_and_ask_for_keys(jobs, producers)
             consumers = [Consumer(living, 100 + number) for number in range(3)]
             with at_work(*consumers):
+                jobs.kill("b")
+                jobs.restart("b")
                 finish(jobs, producers, consumers)
         for producer in producers:
             check_keys(jobs, producer.known, random.Random(7))
         assert all(each.none("q") for each in jobs.clients.values())
 
 
-def kill_and_ask_for_keys(jobs: JobCluster, producers: Sequence[KeyedProducer]) -> None:
+def kill_and_ask_for_keys(jobs: JobCluster, producers: Sequence[Producer]) -> None:
     """Nodes die, one at a time; when all is mended some keys are those of the same jobs as before."""
 
     def are_paged() -> bool:
@@ -323,7 +244,7 @@ def kill_and_ask_for_keys(jobs: JobCluster, producers: Sequence[KeyedProducer]) 
     draw = random.Random(7)
     for number in range(int(os.environ.get("VMQ_TEST_KILLS", "3"))):
         victim = draw.choice(sorted(jobs.clients))
-        before = sum(len(each.added) for each in producers)
+        before = sum(len(each.known) for each in producers)
         jobs.kill(victim, wipe=number % 3 == 2)
         wait_for_more(producers, before + 25)
         jobs.restart(victim)
@@ -334,44 +255,21 @@ def kill_and_ask_for_keys(jobs: JobCluster, producers: Sequence[KeyedProducer]) 
             check_keys(jobs, {key: producer.known[key] for key in some}, draw)
 
 
-def finish(
-    jobs: JobCluster, producers: Sequence[Producer], consumers: Sequence[Consumer]
-) -> list[bytes]:
-    """Nothing is added any more, and all that was is done: some of it twice, as nodes died.
-
-    Returns what was given again though it was acknowledged in time, and no node died or came back meanwhile.
-    """
+def finish(jobs: JobCluster, producers: Sequence[Producer], consumers: Sequence[Consumer]) -> None:
+    """Nothing is added any more, and all that was is done: some of it twice, as nodes died."""
     for producer in producers:
         producer.ended.set()
         producer.join(TIMEOUT)
-    added = set().union(*(each.added for each in producers))
-    reach(
-        lambda: added <= {each.job_id for one in consumers for each in one.got}, "added = done", 120
-    )
+    added = {job_id for each in producers for job_id in each.known.values()}
+    reach(lambda: added <= {job_id for each in consumers for job_id in each.got}, "done", 120)
     reach(lambda: not any(each.length("q") for each in jobs.clients.values()))
-    for consumer in consumers:
-        consumer.ended.set()
-        consumer.join(TIMEOUT)
-    last: dict[bytes, Delivery] = {}
-    repeats = 0
-    unexplained: list[bytes] = []
-    for each in sorted((each for one in consumers for each in one.got), key=lambda one: one.asked):
-        before = last.get(each.job_id)
-        last[each.job_id] = each
-        if before is not None:
-            repeats += 1
-            if before.is_done and before.troubles == each.troubles and not each.troubles % 2:
-                unexplained.append(each.job_id)
-    print(
-        f"{len(added)} jobs added and done, {repeats} given again, {len(unexplained)} for nothing"
-    )
-    assert repeats < len(added) / 2, "what a dead node had is given again, and little else"
-    return unexplained
+    given = sum(len(each.got) for each in consumers)
+    assert given < 1.5 * len(added), "what a dead node had is given again, and little else"
 
 
 def wait_for_more(producers: Sequence[Producer], before: int) -> None:
     """Waits until more than so many are added."""
-    reach(lambda: sum(len(each.added) for each in producers) > before, "adding goes on")
+    reach(lambda: sum(len(each.known) for each in producers) > before, "adding goes on")
 
 
 def mending(client: Jobs) -> bool:

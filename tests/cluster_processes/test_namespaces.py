@@ -41,12 +41,13 @@ def test_a_node_without_network_and_with_it_again() -> None:
         devices.flow()
         for name in NAMES:
             devices.retain(f"kept/{name}", name, name)
+            devices.retain("kept/common", name, name)
         devices.flow(5)
         cluster.plug("a")
         cluster.wait_whole()
         devices.flow()
         devices.settle()
-        kept = {f"kept/{name}": name.encode() for name in NAMES}
+        kept = {f"kept/{name}": name.encode() for name in NAMES} | {"kept/common": b"c"}
         wait_retained(cluster.running, "kept/#", kept)
         wanted = sorted(each.payload for each in devices.sent())
         reach(lambda: sorted(set(rows_of(cluster["a"]).values())) == wanted)
