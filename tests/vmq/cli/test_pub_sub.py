@@ -57,14 +57,6 @@ def pub_program(
 # --- payloads on their way
 
 
-@pytest.mark.parametrize("qos", ["0", "1", "2"])
-def test_a_message_gets_there(either: list[str], topic: str, qos: str) -> None:
-    with subscribed(*either, "-t", topic, "-q", qos, "-C", "1") as sub:
-        pub(either, topic, "-q", qos, "-m", "hello")
-        done = sub.finish()
-    assert (done.code, done.out) == (0, b"hello\n")
-
-
 def test_any_byte_survives_the_command_line(address: list[str], topic: str) -> None:
     payload = bytes(range(1, 256))
     with subscribed(*address, "-t", topic, "-C", "1", "-N") as sub:

@@ -529,7 +529,7 @@ print(json.dumps([report.queued, report.messages, report.problems, peak() - befo
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads sizes from /proc")
 def test_a_check_takes_bounded_memory(tmp_path: Path) -> None:
     """More different messages are named than are counted in memory."""
-    count = 500_000
+    count = 300_000
     store = start(tmp_path)
     session = store.create_session("dev")
     commit(store)

@@ -57,15 +57,6 @@ def values(text: str) -> dict[tuple[str, str], float]:
 # --- clients
 
 
-def test_workers_share_one_port(shared: Several) -> None:
-    assert len(shared.broker.urls) == 3
-    one, other = shared.client_on(1, "port-1"), shared.client_on(2, "port-2")
-    assert one.subscribe(("a", 1)).codes == [1]
-    assert other.subscribe(("a", 1)).codes == [1]
-    one.close()
-    other.close()
-
-
 def test_a_killed_worker_is_started_again_and_disturbs_no_client_of_another(
     shared: Several,
 ) -> None:

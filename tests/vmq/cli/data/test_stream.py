@@ -156,14 +156,3 @@ def test_a_stream_is_made_and_deleted_in_a_running_broker(
     (row,) = json.loads(answer(capsys, "list", "--json", *where))
     assert row["stream"] == "again"
     assert "gathered" not in row
-
-
-def test_a_stream_of_the_configuration_is_not_deleted(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    config = tmp_path / "vmq.toml"
-    config.write_text('[streams.s]\nfilters = ["s/#"]\n')
-    with BrokerProcess.start(data_dir=tmp_path / "data", args=["--config", str(config)]):
-        code, err = refusal(capsys, "delete", "s", "--data-dir", tmp_path / "data")
-        assert code == 1
-        assert "take [streams.s] out first" in err

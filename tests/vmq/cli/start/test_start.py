@@ -27,15 +27,14 @@ def start(tmp_path: Path, *arguments: str) -> Program:
     return program
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_stops_it_cleanly(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_signal_stops_it_cleanly(tmp_path: Path) -> None:
     with start(tmp_path, "--listen", ANY_PORT) as program:
-        program.signal(number)
+        program.signal(signal.SIGINT)
         done = program.finish()
     assert done.code == 0
     assert re.fullmatch(READY + "\n", done.out.decode()), "the line of readiness is all"
     lines = done.err.splitlines()
-    assert f"info stopping signal={number.name}" in lines[-2]
+    assert "info stopping signal=SIGINT" in lines[-2]
     assert lines[-1].endswith("info stopped")
 
 

@@ -355,15 +355,6 @@ def test_what_is_no_archive_says_why(text: str, what: str) -> None:
         read_archive(text)
 
 
-def test_what_has_gone_before_the_archive_is_out_of_range(
-    partition: Partition, clock: Clock
-) -> None:
-    fill(partition, 1)
-    grow_old(partition, clock)
-    with pytest.raises(OutOfRangeError):
-        Cursor(partition, partition.end + 1)
-
-
 def test_nothing_is_fetched_to_a_disk_that_is_short(partition: Partition, clock: Clock) -> None:
     fill(partition, 2)
     grow_old(partition, clock)

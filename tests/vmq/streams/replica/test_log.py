@@ -168,34 +168,6 @@ def flip(path: Path, random: Random, times: int = 1) -> None:
     path.write_bytes(raw)
 
 
-def test_damage_below_the_commit_index_is_a_range_that_is_mended(tmp_path: Path) -> None:
-    random = Random(7)
-    one, leader = filled(tmp_path / "one")
-    other, _ = filled(tmp_path / "other")
-    wanted = seen(one)
-    damaged = one.sealed[1]
-    flip(damaged.path, random)
-    try:
-        seen(one)
-    except Exception as error:  # noqa: BLE001 - the reader's affair
-        assert "damaged" in str(error)
-    log = leader.log
-    assert log.find_damage() is None
-    [(first, end)] = log.damage
-    assert damaged.base < first < end <= damaged.end
-    assert log.read(first, 1000) == []
-    assert log.read(damaged.base, 1 << 20)[-1].end == first, "what is whole can be read"
-    source = other.log
-    assert source is not None
-    while log.damage:
-        first, end = log.damage[0]
-        found = [each for each in source.read(first, 500) if each.end <= end]
-        log.mend(found)
-    assert seen(one) == wanted
-    assert not one.flaws
-    assert log.read(damaged.base, 100)
-
-
 @pytest.mark.parametrize("at", [0, -1])
 def test_damage_that_is_found_while_another_is_mended_leaves_both_whole(
     tmp_path: Path, at: int
