@@ -133,9 +133,8 @@ async def test_a_message_that_comes_again_after_a_stop_is_there_once(tmp_path: P
             assert await payloads_of(broker, "s") == [b"x"]
 
 
-@pytest.mark.parametrize("starts", (1, 2))
 async def test_killed_between_the_store_and_the_streams_what_these_lack_comes_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, starts: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of two messages that say the same the stream has the first: the second is none of its repetitions."""
     async with Broker(config_of(tmp_path)) as broker:
@@ -147,7 +146,7 @@ async def test_killed_between_the_store_and_the_streams_what_these_lack_comes_ag
                 peer.send(mqtt.publish_packet("s/a", b"x", qos=2, packet_id=2))
                 await reached(writing)
                 copy = killed(tmp_path, tmp_path / "killed")
-    for start in range(starts):
+    for start in range(2):
         async with Broker(config_of(copy)) as broker:
             assert await payloads_of(broker, "s") == [b"x"] + [b"other"] * start
             # Others go on before this one comes back, and the broker may die again meanwhile.
@@ -155,8 +154,8 @@ async def test_killed_between_the_store_and_the_streams_what_these_lack_comes_ag
             copy = killed(copy, tmp_path / f"killed again {start}")
     async with Broker(config_of(copy)) as broker:
         await sent_again(broker, (1, b"x"), (2, b"x"))
-        assert await payloads_of(broker, "s") == [b"x"] + [b"other"] * starts + [b"x"]
-        assert await received(broker) == [b"x", b"x"] + [b"other"] * starts
+        assert await payloads_of(broker, "s") == [b"x", b"other", b"other", b"x"]
+        assert await received(broker) == [b"x", b"x", b"other", b"other"]
 
 
 async def one_more(broker: Broker) -> None:
