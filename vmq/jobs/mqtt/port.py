@@ -152,6 +152,7 @@ class MqttJobs(JobsPort):
                 self.start(queue, topic_filter)
 
     def on_offline(self, queue: Queue) -> None:
+        self.publishing.on_offline(queue.mountpoint, queue.client_id)
         workers = self.workers.pop(queue, None)
         if workers is None:
             return

@@ -29,7 +29,7 @@ from vmq.jobs.mqtt.delayed import QUEUE, Kept
 from vmq.jobs.mqtt.received import forget, has_come, received_key, remembering, settling
 from vmq.jobs.mqtt.settling import JobSettling
 from vmq.jobs.options import AddOptions, check_queue, options_from
-from vmq.jobs.queue import Job
+from vmq.jobs.queue import WAITING, Job
 from vmq.jobs.queues import JobRefusedError
 from vmq.jobs.stock import LONGEST
 from vmq.mqtt.message import Message
@@ -77,6 +77,9 @@ class MqttPublishing:
         self.settling = JobSettling(commit, self.acknowledge, self.tell)
         #: Those who wait, and what for.
         self.waiting: dict[Pending, tuple[Asked, str]] = {}
+        #: Jobs that are on their way to their hosts, and that sessions know already: by mountpoint and client, and
+        #: packet ids.
+        self.on_their_way: dict[tuple[str, str], dict[int, list[Job]]] = {}
         #: What follows when what has no copies is stored, by the numbers of passes.
         self.unstored: deque[tuple[int, Callable[[], None]]] = deque()
 
@@ -211,6 +214,11 @@ class MqttPublishing:
         message, packet_id = asked.message, asked.packet_id
         if message.qos == 2 and has_come(client, packet_id, message, asked.seen):
             client.wait_for_all(Route(message.topic, asked.seen))
+            who = client.registry.mountpoint, client.client_id
+            jobs = waiting(self.on_their_way.get(who, {}).get(packet_id, []))
+            if jobs:
+                failed = partial(self.fail, client, asked, jobs)
+                acknowledge_when_copied(client, self.commit, jobs, failed)
             self.acknowledge(client, asked)
             return
         if asked.flaw:
@@ -230,10 +238,10 @@ class MqttPublishing:
         self.tell(client, asked, reason, b"")
         client.output.close(f"a job is refused: {reason} [MQTT-4.8.0-2]")
 
-    def fail(self, client: Any, asked: Asked, reason: str) -> None:
-        """The same of what is not on its hosts in time: a session may know its packet id."""
+    def fail(self, client: Any, asked: Asked, jobs: list[Job], reason: str) -> None:
+        """The same of what is not on its hosts in time: a session may know its packet id, of which nothing comes."""
         then = partial(self.give_up, client, asked, reason)
-        if asked.message.qos == 2:
+        if asked.message.qos == 2 and not waiting(jobs):
             forget(client, asked.packet_id, then)
         else:
             then()
@@ -277,8 +285,11 @@ class MqttPublishing:
             client.remember(Route(message.topic, asked.topic.canonical()), packet_id)
             client.queue_of().on_routed(message, client)
             counts = settling(client, packet_id, message)
+            if jobs and counts is not None:
+                who = client.registry.mountpoint, client.client_id
+                self.on_their_way.setdefault(who, {})[packet_id] = jobs
         if jobs and message.qos:
-            failed = partial(self.fail, client, asked)
+            failed = partial(self.fail, client, asked, jobs)
             acknowledge_when_copied(client, self.commit, jobs, failed, counts)
         elif counts is not None:
             self.unstored.append((self.commit.barrier(), counts))
@@ -287,6 +298,12 @@ class MqttPublishing:
             seen = seen_of(asked)
             self.core.tell("on_publish", hook, client.username, client.subscriber_id(), seen)
         self.acknowledge(client, asked)
+
+    def on_offline(self, mountpoint: str, client_id: str) -> None:
+        """A client is gone: what its session knows is not given up, as nobody could take that back from the session."""
+        for jobs in self.on_their_way.get((mountpoint, client_id), {}).values():
+            for job in jobs:
+                job.is_vouched = True
 
     def on_stored(self) -> None:
         """More of what was done is stored."""
@@ -347,6 +364,12 @@ class MqttPublishing:
 
     def look(self, now: float) -> None:
         """Whoever has waited long enough, or needs wait no more, goes on."""
+        for who, known in list(self.on_their_way.items()):
+            left = {packet_id: jobs for packet_id, jobs in known.items() if waiting(jobs)}
+            if left:
+                self.on_their_way[who] = left
+            else:
+                del self.on_their_way[who]
         for pending, (asked, word) in list(self.waiting.items()):
             if now >= asked.deadline or self.may_go(asked, word):
                 del self.waiting[pending]
@@ -419,6 +442,11 @@ class MqttPublishing:
             log.error("will of client=%s is lost: %s", client.client_id, refusal)
             return
         self.tell(client, asked, reason, job_id)
+
+
+def waiting(jobs: list[Job]) -> list[Job]:
+    """Those that are on their way to their hosts still."""
+    return [each for each in jobs if each.state == WAITING and not each.is_gone]
 
 
 def is_job(asked: Asked) -> bool:

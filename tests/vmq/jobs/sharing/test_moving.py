@@ -139,18 +139,24 @@ async def test_a_job_that_dies_with_its_node_is_added_when_it_comes_again(
         assert len(jobs(nodes)) == 1
 
 
-async def test_a_job_that_came_to_no_host_in_time_is_added_when_it_comes_again(
-    tmp_path: Path,
+@pytest.mark.parametrize("connections", ["stays", "goes", "comes back"])
+async def test_a_job_that_came_to_no_host_in_time_is_added_once(
+    tmp_path: Path, connections: str
 ) -> None:
-    async with job_nodes(tmp_path, "ab", {"mail": JobOptions(refuse_after=1)}) as nodes:
+    """Also that of a client which is away when the time is over, or back, and then waits for the hosts, too."""
+    async with job_nodes(tmp_path, "ab", {"mail": JobOptions(refuse_after=2)}) as nodes:
         a, b = nodes
         post = a.nodes.post.outbox
         post.transmit, transmit = (lambda _name, _payload: None), post.transmit
-        async with peer_of(a.broker, TCP) as peer:
-            await connected(peer, clean=False)
-            peer.send(job("$jobs/mail", b"once", 2))
-            assert await peer.rest() == b""
-        assert not bodies(nodes)
+        pending = a.nodes.replicas.adder.pending
+        for is_again in (False, True)[: 1 + (connections == "comes back")]:
+            async with peer_of(a.broker, TCP) as peer:
+                await connected(peer, clean=False)
+                peer.send(job("$jobs/mail", b"once", 2, dup=is_again))
+                await until(lambda: len(pending) == 1)
+                if connections == "stays" or is_again:
+                    assert await peer.rest() == b""
+        await until(lambda: not any(each.told for each in pending.values()))
         post.transmit = transmit
         await comes_again_at(b)
         assert list(bodies(nodes).values()) == [b"once"]
