@@ -99,7 +99,11 @@ class MappingSender:
         self.commit.end_soon()
         if not seen.qos:
             return 0
-        self._wait_for_copies([each for each in jobs if each.state == WAITING], publisher)
+        waiting = [each for each in jobs if each.state == WAITING]
+        if seen.qos == 2:  # a session may know the message, which is not mapped again then
+            for job in waiting:
+                job.is_vouched = True
+        self._wait_for_copies(waiting, publisher)
         return self.commit.barrier()
 
     def _wait_for_copies(self, jobs: list[Job], publisher: Output | None) -> None:
