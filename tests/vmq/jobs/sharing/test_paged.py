@@ -38,6 +38,15 @@ class Paged(World):
         queue = node.machine.queue(QUEUE, node.clock_now)
         return [job.id for job in queue.oldest(2 * COUNT)]
 
+    def counted(self) -> int:
+        """Jobs, as the nodes count them that can be reached."""
+        found = 0
+        for node in self.nodes:
+            peers = node.replicas.peers
+            if node.is_up:
+                found += sum(node.machine.pager.counted(peers.me.number, peers.up).values())
+        return found
+
     def taken_over(self) -> int:
         return sum(node.replicas.counts.taken_over for node in self.nodes)
 
@@ -64,10 +73,12 @@ def test_copies_are_paged_out_and_stay_so_while_their_jobs_wait(paged: Paged) ->
 
 def test_who_hears_of_nobody_serves_what_is_paged_out(paged: Paged) -> None:
     first, second, third = paged.nodes
+    assert paged.counted() == COUNT
     paged.world.crash(first.name)
     paged.passes(4 * RETRY)
     found = paged.served(second) + paged.served(third)
     assert sorted(found) == sorted(paged.ids)
+    assert paged.counted() == COUNT
     for node in (second, third):
         assert paged.served(node) == [each for each in paged.ids if each in set(paged.served(node))]
         for job_id in paged.served(node):
