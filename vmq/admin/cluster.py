@@ -145,7 +145,7 @@ def list_members(broker: "BrokerView") -> list[MemberRow]:
 
 
 def _rows(broker: "BrokerView", node: "ClusterNode") -> Iterator[MemberRow]:
-    from vmq.clustering.node.drained import drained_nodes
+    from vmq.clustering.delivery.drained import drained_nodes
     from vmq_cluster.membership import Status
 
     machine = node.machine
@@ -264,8 +264,8 @@ async def drain(
     Raises:
         RefusedError: the broker is no node, or none is up that could have the sessions.
     """
+    from vmq.clustering.delivery.drained import say_drained
     from vmq.clustering.node.admission import DRAINED
-    from vmq.clustering.node.drained import say_drained
 
     node, clustering = _node_of(broker), _clustering_of(broker)
     if undo:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from vmq.clustering.delivery.drained import say_drained
 from vmq.clustering.delivery.outboxes import Outboxes
 from vmq.clustering.delivery.redirect import Redirect
 from vmq.clustering.directory.directory import Directory
@@ -17,7 +18,6 @@ from vmq.clustering.directory.records import SUBSCRIBERS
 from vmq.clustering.messages.codec import VERSIONS
 from vmq.clustering.node.admission import LEAVES, Admission
 from vmq.clustering.node.bans import ClusterBans
-from vmq.clustering.node.drained import say_drained
 from vmq.clustering.node.job_links import ClusterJobLinks
 from vmq.clustering.node.joining import Joining
 from vmq.clustering.node.key import key_of

@@ -24,6 +24,7 @@ from typing import Annotated, Any, Final, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
+from vmq.clustering.delivery.drained import drained_nodes
 from vmq_cluster.errors import ClusterError
 from vmq_cluster.node import ClusterNode
 
@@ -233,6 +234,10 @@ class GroupRecords:
     def members(self) -> Collection[str]:
         """The nodes of the cluster that have not been removed."""
         return self._node.members if self._node.is_running else ()
+
+    def drained(self) -> Collection[str]:
+        """The nodes that give away what they come to lead."""
+        return drained_nodes(self._node) if self._node.is_running else ()
 
     def nodes(self) -> dict[str, str]:
         """The names in groups of nodes, by node."""

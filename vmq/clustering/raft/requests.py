@@ -102,15 +102,16 @@ class GroupRequests:
                 f"{node!r} has no replica of partition {number} of stream {stream!r}; accepted: {there}, "
                 "or 'vmq stream move' first"
             )
-        if not self._is_reached(node):
-            return f"{node!r} cannot be reached, and would lead nothing before it can"
+        if node not in self._able():
+            return f"{node!r} cannot be reached, or is drained: it would lead nothing now"
         if not self._places.leaders.get(place.group):
             return f"partition {number} of stream {stream!r} has no leader that could hand over"
         self._records.put(to.encode(), "wish", place.group)
         return ""
 
-    def _is_reached(self, node: str) -> bool:
-        return node in self._places.up or node == node_of(self._places.name)
+    def _able(self) -> set[str]:
+        """The nodes that can be reached, and keep what they come to lead."""
+        return {*self._places.up, node_of(self._places.name)}.difference(self._records.drained())
 
     async def transfer(self, stream: str, wanted: Mapping[int, str]) -> str:
         """Has other replicas lead partitions, nodes by number; returns what is wrong, "" when all of them do."""
@@ -132,13 +133,13 @@ class GroupRequests:
         return ""
 
     async def rebalance(self, stream: str) -> str:
-        """Has the replicas that can be reached lead alike; returns what is wrong, "" when they do."""
-        able: dict[int, list[str]] = {}
+        """Has the replicas that may lead do so alike; returns what is wrong, "" when they do."""
+        able, led = self._able(), dict[int, list[str]]()
         for (name, number), place in self._places.places.items():
-            if name == stream and self._places.leaders.get(place.group):
-                able[number] = list(filter(self._is_reached, map(node_of, place.voters)))
-        led = {number: nodes for number, nodes in sorted(able.items()) if nodes}
-        return await self.transfer(stream, leaders(led))
+            nodes = [node for each in place.voters if (node := node_of(each)) in able]
+            if name == stream and nodes and self._places.leaders.get(place.group):
+                led[number] = nodes
+        return await self.transfer(stream, leaders(dict(sorted(led.items()))))
 
     def _just_left(self, voters: Iterable[str]) -> list[str]:
         """The nodes that may be a majority elsewhere with which copies go on: those that were here a moment ago."""

@@ -1,4 +1,4 @@
-"""Which nodes are drained (`vmq cluster drain`), so that each node can show it. A start ends it."""
+"""Which nodes are drained (`vmq cluster drain`): each node shows it, and has them lead nothing. A start ends it."""
 
 from typing import Final
 
