@@ -6,12 +6,13 @@ More seeds: `python -m tests.simulator.sessions.run 300 --processes 2`, with `--
 from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import count
+from random import Random
 from typing import Any
 
 import pytest
 
 from tests.simulator.seeds import each_seed
-from tests.simulator.sessions import faults, row_log
+from tests.simulator.sessions import faults, node, row_log
 from tests.simulator.sessions.faults import ALL_KINDS, KINDS, TOGETHER
 from tests.simulator.sessions.run import faulty, run
 from tests.simulator.sessions.scripts import SCRIPTS
@@ -177,6 +178,16 @@ def test_a_heartbeat_that_looks_at_few_slots_costs_no_promise(
     monkeypatch.setattr(turns, "LOOKED_AT_ONCE", 1)
     for seed in each_seed(1):
         with seed:
+            check(seed.number, KINDS)
+
+
+def test_a_look_at_slots_in_bites_costs_no_promise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever comes between two bites."""
+    coin = Random()
+    monkeypatch.setattr(node, "has_time", lambda: coin.random() < 0.6)
+    for seed in each_seed(3):
+        with seed:
+            coin.seed(seed.number)
             check(seed.number, KINDS)
 
 

@@ -14,6 +14,12 @@ STEP = 50
 INTERVAL = 200
 TIMEOUT = 1000
 
+
+def has_time() -> bool:  # tests set another
+    """Whether a node goes on with what concerns many slots in this step."""
+    return True
+
+
 Writes = dict[bytes, bytes | None]
 
 
@@ -78,6 +84,7 @@ class WorldNode:
             incarnation_of(self.store, self.boot), reach, self.replicas, 3, 300, self.disk, 2
         )
         here.is_leaving = self.is_leaving
+        here.has_time = has_time
         return SessionNode(here, self.slots)
 
     def start(self, hosts: dict[int, str]) -> None:

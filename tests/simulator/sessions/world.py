@@ -107,7 +107,9 @@ class SessionWorld:
         for name in names:
             self.start(name)
         for name in names:
-            self.nodes[name].machines.slots.begin_cluster(spread(SLOTS, self.hosts(), replicas))
+            for slot, stores in enumerate(spread(SLOTS, self.hosts(), replicas)):
+                if stores and stores[0] == self.nodes[name].store:
+                    self.nodes[name].machines.slots.take_over(slot)
 
     def _new_node(self, name: str) -> WorldNode:
         self.last_store += 1
@@ -333,6 +335,7 @@ class SessionWorld:
                 and (name not in self.slow or r.random() < 0.15)
             ):
                 node.machines.tick(self.now * STEP + node.skew)
+                node.machines.go_on()
                 node.write(self.now, r)
         self._spread_routes()
         self._take_effects()

@@ -87,6 +87,13 @@ class SessionNode:
                 self._hand_on(owner)
         self._finish()
 
+    def go_on(self) -> bool:
+        """Goes on with a look that there was no time for (`LocalNode.has_time`); whether something is left of it."""
+        has_more = self.slots.look_on()
+        self._notice_moves()
+        self._finish()
+        return has_more
+
     def on_link(self, store: int, life: int) -> None:
         """There is a link to a peer, which both ends call by this number."""
         self.here.reach.on_link(store, life)

@@ -10,6 +10,7 @@ from vmq.clustering.running.disk import SlotDisk
 from vmq.clustering.running.fronts import SlotFronts
 from vmq.clustering.running.links import LinkLives
 from vmq.clustering.running.patience import SlotPatience
+from vmq.clustering.running.taking import BITE
 from vmq.clustering.running.told import SlotNews
 from vmq.clustering.slots.words import split_scope
 from vmq.core.context import Core
@@ -60,6 +61,12 @@ class LoopTurn:
         #: Something has come that is not carried out.
         self._is_due = False
         self._is_running = False
+        #: Until when what concerns many slots goes on, by the loop's clock: what is left of it waits for the next turn.
+        self._ends = 0.0
+        machines.here.has_time = self._has_time
+
+    def _has_time(self) -> bool:
+        return self._loop.time() < self._ends
 
     def soon(self) -> None:
         """Something has come: it is carried out in this turn of the loop, or the next."""
@@ -69,17 +76,19 @@ class LoopTurn:
                 self._loop.call_soon(self.run)
 
     def run(self) -> None:
-        """Carries out what there is, and what comes of that, as far as it is soon done."""
+        """Goes on with looks, carries out what there is, and what comes of that, as far as it is soon done."""
         self._is_running = True
         has_more = False
         try:
             if self.is_on():
+                self._ends = self._loop.time() + BITE
+                has_more = self._machines.go_on()
                 for _ in range(PASSES):
                     self._is_due = False
                     self._pass()
                     if not self._is_due:
                         break
-                has_more = self._end()
+                has_more = self._end() or has_more
         finally:
             self._is_running = False
             is_due, self._is_due = self._is_due, False

@@ -66,6 +66,8 @@ class LocalNode:
         self.tells_kept = False
         #: Another slot than this with connected members of a share group, or with any; -1: none is known.
         self.slot_for: Callable[[str, int, bool], int] = _no_slot
+        #: Whether what concerns many slots goes on in this turn of the loop: it may go on in the next.
+        self.has_time: Callable[[], bool] = _always
         #: It hands its slots over and gets no new ones.
         self.is_leaving = False
         #: Then nodes of its own host get them too: they stay.
@@ -107,3 +109,7 @@ class LocalNode:
 
 def _no_slot(group: str, but: int, is_any: bool) -> int:
     return -1
+
+
+def _always() -> bool:
+    return True

@@ -34,8 +34,7 @@ from vmq.clustering.slots.turns import Rounds, Turns
 from vmq.clustering.slots.words import NO_LINEAGE, store_of
 
 #: Looks until who is no follower takes a slot over: the owner that was, if it has a copy; others; others of its host,
-#: of which no copy is anywhere else, and which is started again at once. A start takes a second of a processor: where
-#: many others want one, several.
+#: of which no copy is anywhere else, and whose start takes a second of a processor: on a busy machine, several.
 _OWNER_WAITS: Final = 3
 _OTHERS_WAIT: Final = 6
 HOST_WAITS = 100  # tests set another
@@ -174,22 +173,29 @@ class SlotMachine:
             self._rounds.are_all_due = True
         self._is_fresh, self._was_settled = False, is_settled
         self._rounds.settle(self.owners)
-        due = self._rounds.due(self.views)
-        if is_beat or is_changed:
-            self._rounds.are_all_due = False
-        for slot in due:
+        self._rounds.begin(self.views, is_beat or is_changed)
+        self._up, self._heirs = up, heirs
+        self.look_on()
+
+    def look_on(self) -> bool:
+        """Looks at slots that a look has not come to, while there is time; whether some are left."""
+        left = self._rounds.left
+        for slot in list(left):
+            if not self.here.has_time():
+                break
+            is_for_owner = left.pop(slot)
             owner = self.owners.get(slot)
             if owner is not None:
-                if is_beat or is_changed:
+                if is_for_owner:
                     self.touch(slot)
                     with self._reading(slot, True):
                         owner.look()
                         self._hand_over(owner)
-            elif self._is_orphaned(slot) and reach.is_settled():
+            elif self._is_orphaned(slot) and self.here.reach.is_settled():
                 self._wait_for(slot)
             else:
                 self._patience.pop(slot, None)
-        self._up, self._heirs = up, heirs
+        return bool(left)
 
     def beat(self, store: int) -> None:
         """Tells a peer that this node is there."""
@@ -492,9 +498,3 @@ class SlotMachine:
                 self._is_fresh = True
                 if not self.here.reach.peers:
                     self.take_over(slot)
-
-    def begin_cluster(self, wanted: list[tuple[int, ...]]) -> None:
-        """A cluster is made: its slots are empty, and go where they should be."""
-        for slot, stores in enumerate(wanted):
-            if stores and stores[0] == self.here.store:
-                self.take_over(slot)

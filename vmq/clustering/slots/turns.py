@@ -82,6 +82,16 @@ class Rounds:
         self.unknown: dict[int, None] = {}
         #: Something is new, and not all of them were looked at since.
         self.are_all_due = True
+        #: Slots that are to be looked at still, and whether their owners are.
+        self.left: dict[int, bool] = {}
+
+    def begin(self, slots: Collection[int], is_for_owners: bool) -> None:
+        """Some of these slots are to be looked at: those that are due; `is_for_owners`: what they wait for, too."""
+        due = self.due(slots)
+        if is_for_owners:
+            self.are_all_due = False
+        for slot in due:
+            self.left[slot] = is_for_owners or self.left.get(slot, False)
 
     def due(self, slots: Collection[int]) -> list[int]:
         """Those of these to look at now."""

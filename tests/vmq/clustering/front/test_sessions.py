@@ -1,11 +1,12 @@
 """A node's machines: what a message costs its disk."""
 
 from collections import Counter
+from itertools import count
 
 from tests.simulator.sessions.client import one_by_one
 from vmq.clustering.front.sessions import SessionNode
 from vmq.clustering.messages.fronts import SessionStep
-from vmq.clustering.messages.slots import SlotView
+from vmq.clustering.messages.slots import SlotView, SlotViews
 from vmq.clustering.origin.outbox import Publication
 from vmq.clustering.slots.here import LocalNode
 from vmq.clustering.slots.reach import Reach
@@ -215,3 +216,19 @@ def test_a_look_is_as_long_as_there_are_slots_and_clients_without_an_owner() -> 
     front.detach(front.connections[1000])
     front.look(True)
     assert len(seen) == 3
+
+
+def test_the_slots_of_a_node_that_ends_are_taken_over_in_bites() -> None:
+    looks = count(1)
+    reach = Reach(1, "x", 1000, 200)
+    reach.set_members({2: "y"})
+    here = LocalNode(incarnation_of(1, 1), reach)
+    here.has_time = lambda: next(looks) % 11 > 0
+    node = SessionNode(here, 100)
+    lost = SlotView(1, incarnation_of(2, 1), 1, (1,))
+    node.receive(2, SlotViews([(slot, lost) for slot in range(100)]))
+    node.on_break(2, True)
+    counts = [len(node.slots.owners)]
+    while node.go_on():
+        counts.append(len(node.slots.owners))
+    assert [*counts, len(node.slots.owners)] == list(range(10, 101, 10))
