@@ -9,16 +9,15 @@ was handed on and waits for that is bounded, and what comes on top is not taken.
 
 **Unreliable**: at most once, to a peer that is up, never kept.
 
-What a pass sends to a peer goes out together at its end (`flush`). What waits for a peer is bounded; what does not
-fit is dropped, counted, and told with its tickets. A peer that is down costs those bytes and stops nobody.
+What a pass sends to a peer goes out together at its end (`flush`). What waits for a peer reliably, whoever sends it
+bounds; of the other kind what does not fit is dropped, and counted. A peer that is down costs bytes and stops nobody.
 """
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Any, Final
 
-from vmq_cluster.effects import Acknowledged, Arrived, Outbox, Overflow
+from vmq_cluster.effects import Acknowledged, Arrived, Outbox
 from vmq_cluster.errors import ClusterError
 from vmq_cluster.identity import Identity
 from vmq_cluster.messages import MAX_MESSAGES, MAX_PAYLOAD, Received, Reliable, Unreliable
@@ -27,21 +26,6 @@ from vmq_cluster.options import Options
 #: What a payload costs besides its bytes.
 OVERHEAD: Final = 64
 _MAX_BACKOFF: Final = 16
-
-
-@dataclass(slots=True)
-class Loss:
-    """Payloads that were dropped since the last flush."""
-
-    payloads: int = 0
-    size: int = 0
-    tickets: list[Any] = field(default_factory=list)
-
-    def add(self, size: int, ticket: Any) -> None:
-        self.payloads += 1
-        self.size += size
-        if ticket is not None:
-            self.tickets.append(ticket)
 
 
 class Outgoing:
@@ -60,8 +44,6 @@ class Outgoing:
         self.backoff = 1
         self.unreliable: list[bytes] = []
         self.unreliable_size = 0
-        self.lost = Loss()
-        self.lost_unreliable = Loss()
 
     def rewind(self) -> None:
         """What is under way is to be sent again."""
@@ -103,26 +85,20 @@ class Channels:
         #: Peers to which an acknowledgement is due.
         self._acks: set[str] = set()
         #: What was dropped since the start.
-        self.dropped_payloads = 0
         self.dropped_bytes = 0
 
     # --- sending
 
-    def send(self, peer: str, payload: bytes, ticket: Any = None) -> bool:
-        """Sends reliably; returns whether there was room.
+    def send(self, peer: str, payload: bytes, ticket: Any = None) -> None:
+        """Sends reliably.
 
         Raises:
             ClusterError: the peer is no member, or the payload is too long for any channel.
         """
         outgoing = self._checked(peer, payload)
-        size = len(payload) + OVERHEAD
         self._touched.add(peer)
-        if outgoing.size + size > self._options.channel_bytes and outgoing.waiting:
-            outgoing.lost.add(len(payload), ticket)
-            return False
         outgoing.waiting.append((payload, ticket))
-        outgoing.size += size
-        return True
+        outgoing.size += len(payload) + OVERHEAD
 
     def send_unreliable(self, peer: str, payload: bytes) -> bool:
         """Sends at most once; returns whether the peer is up and there was room.
@@ -135,7 +111,7 @@ class Channels:
         self._touched.add(peer)
         is_full = outgoing.unreliable_size + size > self._options.unreliable_bytes
         if peer not in self._up or (is_full and outgoing.unreliable):
-            outgoing.lost_unreliable.add(len(payload), None)
+            self.dropped_bytes += len(payload)
             return False
         outgoing.unreliable.append(payload)
         outgoing.unreliable_size += size
@@ -161,9 +137,7 @@ class Channels:
         outgoing = self._checked(peer, payload)
         waits = outgoing.sent < len(outgoing.waiting)
         size = outgoing.size + len(payload) + OVERHEAD
-        is_full = outgoing.sent and size > min(
-            self._options.window_bytes, self._options.channel_bytes
-        )
+        is_full = outgoing.sent and size > self._options.window_bytes
         if peer not in self._up or waits or is_full:
             return None
         return self._identity.epoch, outgoing.oldest, outgoing.oldest + outgoing.sent
@@ -209,9 +183,7 @@ class Channels:
         wanted = set(others)
         for peer in [peer for peer in self._outgoing if peer not in wanted]:
             outgoing = self._outgoing[peer]
-            for payload, ticket in outgoing.waiting:
-                outgoing.lost.add(len(payload), ticket)
-            self._tell_losses(peer, outgoing)
+            self.dropped_bytes += sum([len(payload) for payload, _ in outgoing.waiting])
             self._next_numbers[peer] = outgoing.oldest + len(outgoing.waiting)
             del self._outgoing[peer]
             self._touched.discard(peer)
@@ -335,14 +307,11 @@ class Channels:
             outgoing = self._outgoing[peer]
             if peer in self._up:
                 self._send_batches(peer, outgoing, now)
-            elif outgoing.unreliable:
-                for payload in outgoing.unreliable:
-                    outgoing.lost_unreliable.add(len(payload), None)
+            else:
+                self.dropped_bytes += sum(map(len, outgoing.unreliable))
             if outgoing.unreliable:
                 outgoing.unreliable = []
                 outgoing.unreliable_size = 0
-            if outgoing.lost.payloads or outgoing.lost_unreliable.payloads:
-                self._tell_losses(peer, outgoing)
         self._touched.clear()
 
     def _send_batches(self, peer: str, outgoing: Outgoing, now: float) -> None:
@@ -387,12 +356,3 @@ class Channels:
         if batch:
             batches.append(batch)
         return batches
-
-    def _tell_losses(self, peer: str, outgoing: Outgoing) -> None:
-        for reliable, lost in ((True, outgoing.lost), (False, outgoing.lost_unreliable)):
-            if lost.payloads:
-                self.dropped_payloads += lost.payloads
-                self.dropped_bytes += lost.size
-                self._outbox.emit(Overflow(peer, reliable, lost.payloads, lost.size, lost.tickets))
-        outgoing.lost = Loss()
-        outgoing.lost_unreliable = Loss()

@@ -95,14 +95,6 @@ class Renewed:
 
 
 @dataclass(slots=True, frozen=True)
-class Delivered:
-    """A broadcast of the application has arrived."""
-
-    origin: int
-    payload: bytes
-
-
-@dataclass(slots=True, frozen=True)
 class Changed:
     """A watched key has another value than before; no value: it was deleted."""
 
@@ -135,17 +127,6 @@ class Acknowledged:
 
 
 @dataclass(slots=True, frozen=True)
-class Overflow:
-    """Payloads to a peer were dropped."""
-
-    peer: str
-    reliable: bool
-    payloads: int
-    size: int
-    tickets: list[Any]
-
-
-@dataclass(slots=True, frozen=True)
 class Refused:
     """Nothing counts that a node says, for a reason that it cannot mend; told once in each of its lives."""
 
@@ -172,11 +153,9 @@ Effect = (
     | NameRefused
     | Left
     | Renewed
-    | Delivered
     | Changed
     | Arrived
     | Acknowledged
-    | Overflow
     | Refused
     | Misbehaved
     | Resumed

@@ -17,17 +17,15 @@ may forget.
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from vmq_cluster.broadcasts import Broadcasts
 from vmq_cluster.channels import Channels
 from vmq_cluster.clocks import FAR_AHEAD, HybridClock
 from vmq_cluster.detector import Detector
 from vmq_cluster.effects import Contact, Effect, Misbehaved, Outbox, Renewed, Transmit
-from vmq_cluster.errors import ClusterError, MalformedError
+from vmq_cluster.errors import MalformedError
 from vmq_cluster.identity import Identity
 from vmq_cluster.membership import Membership
 from vmq_cluster.messages import (
     FORMAT,
-    MAX_VALUE,
     AnyMessage,
     Frame,
     Gossip,
@@ -56,9 +54,6 @@ from vmq_cluster.storage import Storage, Transaction
 
 if TYPE_CHECKING:
     from random import Random
-
-#: The stream of plumtree for the application's own broadcasts.
-APPLICATION: Final = 1
 
 #: A frame ends at the message with which it grows larger than this.
 _FRAME_BYTES: Final = 1024 * 1024
@@ -98,8 +93,7 @@ class Machine:
         self.membership = Membership(identity, transaction, outbox)
         self.detector = Detector(options, outbox)
         self.metadata = Metadata(identity, transaction, HybridClock(wall), outbox)
-        self.broadcasts = Broadcasts(random.getrandbits(62) + 1, options, outbox)
-        streams: dict[int, Stream] = {METADATA: self.metadata, APPLICATION: self.broadcasts}
+        streams: dict[int, Stream] = {METADATA: self.metadata}
         self.plumtree = Plumtree(name, streams, options, outbox)
         self.metadata.use(self.plumtree)
         self.collector = Collector(identity, self.membership, self.metadata, options)
@@ -244,17 +238,6 @@ class Machine:
             ClusterError: it is no other member, or (unless `force`) it is alive.
         """
         self._rollcall.remove(name, force)
-
-    def broadcast(self, payload: bytes) -> None:
-        """Sends bytes to every other node that is up, at most once.
-
-        Raises:
-            ClusterError: they are too many.
-        """
-        if len(payload) > MAX_VALUE:
-            raise ClusterError(f"a broadcast of {len(payload)} bytes; the limit is {MAX_VALUE}")
-        dot = self.broadcasts.next(payload)
-        self.plumtree.broadcast((APPLICATION, *dot), payload)
 
     # --- messages
 

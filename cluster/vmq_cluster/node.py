@@ -286,15 +286,14 @@ class ClusterNode:
 
     # --- bytes for the others
 
-    def send(self, peer: str, payload: bytes, ticket: Any = None) -> bool:
-        """Sends reliably; returns whether there was room. `Acknowledged` or `Overflow` tells of the ticket.
+    def send(self, peer: str, payload: bytes, ticket: Any = None) -> None:
+        """Sends reliably; `Acknowledged` tells of the ticket. What waits is kept in memory: the caller bounds it.
 
         Raises:
             ClusterError: the peer is no member, or the payload is too long.
         """
-        taken = self._running.channels.send(peer, payload, ticket)
+        self._running.channels.send(peer, payload, ticket)
         self._flush_soon()
-        return taken
 
     def send_unreliable(self, peer: str, payload: bytes) -> bool:
         """Sends at most once; returns whether the peer is up and there was room.
@@ -369,15 +368,6 @@ class ClusterNode:
         """
         if self.failure is not None and self._machine is not None:
             raise self.failure
-
-    def broadcast(self, payload: bytes) -> None:
-        """Sends bytes to every other node that is up, at most once.
-
-        Raises:
-            ClusterError: they are too many.
-        """
-        self._running.broadcast(payload)
-        self._flush_soon()
 
     # --- how it is done
 

@@ -28,9 +28,6 @@ class Options:
     max_lazy: int = 8192
     #: Announced broadcasts that are waited for; more are left to anti-entropy.
     max_missing: int = 8192
-    #: Broadcasts of the application that are kept to be asked for, in number and in bytes.
-    max_broadcasts: int = 8192
-    max_broadcast_bytes: int = 8 * 1024 * 1024
 
     #: How often this node compares clocks with one other.
     sync_interval: float = 10.0
@@ -43,8 +40,7 @@ class Options:
     #: How many deleted keys one tick forgets at most.
     collect_keys: int = 500
 
-    #: What waits for one peer at most, acknowledged or not; the second for payloads that arrive at most once.
-    channel_bytes: int = 64 * 1024 * 1024
+    #: What waits for one peer at most of payloads that arrive at most once.
     unreliable_bytes: int = 8 * 1024 * 1024
     #: What is under way to one peer at most.
     window_bytes: int = 4 * 1024 * 1024

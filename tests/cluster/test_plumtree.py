@@ -7,7 +7,7 @@ import pytest
 from tests.simulator.machines import OPTIONS, TICK, Sim
 from tests.simulator.network import Network
 from tests.simulator.seeds import over_seeds
-from vmq_cluster.effects import Delivered, Misbehaved, Outbox
+from vmq_cluster.effects import Changed, Misbehaved, Outbox
 from vmq_cluster.errors import MalformedError
 from vmq_cluster.messages import Frame, Gossip, Graft, IHave, MessageId, Prune
 from vmq_cluster.options import Options
@@ -18,11 +18,13 @@ QUIET = replace(OPTIONS, heartbeat_interval=1000.0, heartbeat_timeout=9000.0, sy
 
 
 def say(sim: Sim, name: str, payload: bytes) -> None:
-    sim.ask(name, lambda: sim[name].broadcast(payload))
+    for machine in sim:
+        machine.metadata.watch("said")
+    sim.ask(name, lambda: sim[name].metadata.put("said", payload, b""))
 
 
 def heard(sim: Sim, name: str) -> list[bytes]:
-    return [effect.payload for effect in sim.nodes[name].of(Delivered)]
+    return [effect.key for effect in sim.nodes[name].of(Changed) if not effect.local]
 
 
 @pytest.mark.parametrize("count", [2, 3, 5, 8, 20, 30])

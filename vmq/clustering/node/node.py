@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import socket
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -541,5 +540,4 @@ def _link_options(options: ClusterOptions) -> Options:
         heartbeat_interval=options.heartbeat_interval,
         heartbeat_timeout=options.heartbeat_timeout,
         dead_node_timeout=options.dead_node_timeout,
-        channel_bytes=sys.maxsize,  # the outboxes bound what waits
     )
