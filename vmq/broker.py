@@ -175,6 +175,7 @@ class Broker(Configured):
                 self.streaming.recover()  # what goes into the logs of this node depends on the others
             self.jobs.begin(None if self.clustering is None else self.clustering.job_links)
             answer_others(self)
+            await self.parts.begin_wills()
             await self.listeners.prepare()
             if self._wants_admin:
                 self._admin = await open_admin(self, self._own_folder)
@@ -216,8 +217,7 @@ class Broker(Configured):
 
     async def _end(self, parts: Parts) -> None:
         """Ends connections, plugins, streams and the cluster, and saves what each of them leaves."""
-        core, committer = parts.core, parts.committer
-        streams, clustering = self.streaming, self.clustering
+        core, streams, clustering = parts.core, self.streaming, self.clustering
         parts.end_upkeep()
         parts.connections.close("the broker is shutting down")
         await self.jobs.stop()
@@ -225,7 +225,7 @@ class Broker(Configured):
         core.outbox.flush()
         if streams is not None:
             await streams.finish()
-        await committer.finish_all()
+        await parts.committer.finish_all()
         if streams is not None:
             await streams.write()
         core.outbox.flush()
@@ -233,7 +233,7 @@ class Broker(Configured):
         await parts.connections.end()
         await parts.plugins.stop()
         parts.connections.stop_watching()
-        await committer.finish_all()  # what the ends of the connections wrote
+        await parts.committer.finish_all()  # what the ends of the connections wrote
         if clustering is not None:
             await clustering.streams.finish()
         if streams is not None:
@@ -242,10 +242,10 @@ class Broker(Configured):
         if clustering is not None:
             await clustering.stop()
             self.clustering = None
-            await committer.finish_all()  # what other nodes said until now
+            await parts.committer.finish_all()  # what other nodes said until now
         if parts.store.has_work():
             log.error("stopped with unsaved state: the store cannot write")
-        committer.close()
+        parts.close()
 
     def _spawn(self, work: Any) -> "asyncio.Task[Any]":
         self._background.add(task := asyncio.get_running_loop().create_task(work))

@@ -1,6 +1,7 @@
 """The parts that every started broker has, whatever it listens on."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from vmq.persistence.damage import DamageReport
 from vmq.persistence.opening import open_core, store_folder
 from vmq.persistence.purging import Purger
 from vmq.persistence.restoring import restore
+from vmq.persistence.wills import StoredWills, publish_left
 from vmq.plugins.host import PluginHost
 from vmq.plugins.logins import Logins
 from vmq.plugins.manager import Plugins
@@ -39,6 +41,8 @@ from vmq.runtime.monitor import Monitor
 from vmq.runtime.registries import BrokerRegistries
 from vmq.store.opening import StoreDamagedError, ended_sessions, text_of
 from vmq.tracing.tracer import Tracer
+
+log = logging.getLogger("vmq.broker")
 
 
 class Parts:
@@ -103,6 +107,7 @@ class Parts:
         self.memory: MemoryWatch | None = None
         self._upkeep: Upkeep | None = None
         self.certificates = CertificateWatch(config.listeners)
+        self._wills = StoredWills(Path(config.broker.data_dir))
 
     def registry(self, mountpoint: str = "") -> Registry:
         """The topic tree of a mountpoint with its sessions; made when first asked for."""
@@ -200,6 +205,42 @@ class Parts:
         """Says what was dropped since it was said last; the works themselves end with the broker's others."""
         if self._upkeep is not None:
             self._upkeep.drops.tell()
+
+    async def begin_wills(self) -> None:
+        """Publishes the wills of clients that were connected when it was killed, and keeps those of clients to come.
+
+        A node of a cluster has others keep them.
+
+        Raises:
+            StartError: their files cannot be used.
+        """
+        try:
+            if found := self._wills.left_over():
+                for each in found:
+                    publish_left(
+                        self.registry(each.mountpoint),
+                        each.client_id,
+                        each.username,
+                        each.message(),
+                    )
+                await self.wills_settled()
+                self.core.outbox.flush()
+                await self.committer.finish_all()
+                log.info(
+                    "published wills of clients that were connected when the broker ended: %d",
+                    len(found),
+                )
+            self._wills.forget()
+            if not self._config.cluster.listen:
+                self._wills.begin()
+                self.core.wills = self._wills
+        except OSError as error:
+            raise StartError(f"the wills that were kept cannot be used: {error}") from error
+
+    def close(self) -> None:
+        """Everything is written that can be."""
+        self._wills.close()
+        self.committer.close()
 
     async def wills_settled(self) -> None:
         """Returns when no plugin is asked about a will any more; each has its deadline."""

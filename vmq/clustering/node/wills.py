@@ -24,8 +24,8 @@ from vmq.core.context import Core
 from vmq.core.ports import Wills
 from vmq.core.registry import Registry
 from vmq.mqtt.message import Message, Sourced
+from vmq.persistence.wills import publish_left
 from vmq.protocol.publish import Publisher
-from vmq.protocol.will_publish import publish_will
 from vmq.runtime.metrics import Family, Sample
 from vmq.store.entries import scope_of
 from vmq_cluster.effects import MembersChanged, PeerDown, PeerUp
@@ -274,18 +274,12 @@ class ClusterWills(Wills):
         return record is not None and record.node != peer
 
     def _publish(self, will: KeepWill) -> None:
-        client = Publisher(self._find(will.mountpoint), self._core.outbox.nowhere, False, "")
-        client.client_id = will.client_id
-        client.username = will.username
         parts = (will.topic, will.payload, will.qos, will.retain)
         message = Message(*parts)
         if will.retain:
             message = Sourced(*parts, will.client_id, will.username)
         self.published += 1
-        try:
-            publish_will(client, message)
-        except Exception:  # a plugin's, or a defect: the others' wills must not pay for it
-            log.exception("internal error at the will of client=%s", will.client_id)
+        publish_left(self._find(will.mountpoint), will.client_id, will.username, message)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)

@@ -1,0 +1,77 @@
+"""Wills that are kept for the next start, and a broker that is killed with clients that have some."""
+
+from pathlib import Path
+from typing import cast
+
+from tests.conftest import BrokerFactory
+from tests.support.wire import DISCONNECT_BYTES, Will, Wire
+from vmq.mqtt.message import Message
+from vmq.persistence.wills import LEAST, StoredWills
+from vmq.protocol.publish import Publisher
+
+
+class Client:
+    mountpoint = "m"
+
+    def __init__(self, number: int) -> None:
+        self.client_id = f"c{number}"
+        self.username = None
+        self.registry = self
+        self.will = Message(b"gone", b"\n\xff%d" % number, 1, True)
+
+
+def left_over(folder: Path) -> list[str]:
+    found = StoredWills(folder).left_over()
+    assert all(each.payload == b"\n\xff" + each.client_id[1:].encode() for each in found)
+    return [each.client_id for each in found]
+
+
+def test_what_is_not_over_is_left_over_and_the_files_stay_short(tmp_path: Path) -> None:
+    wills = StoredWills(tmp_path)
+    wills.begin()
+    staying = []
+    for number in range(10 * LEAST):
+        client = cast(Publisher, Client(number))
+        wills.left(client)
+        if number % 100:
+            wills.over(client)
+        else:
+            staying.append(client)
+        if number % 777 == 0:
+            assert left_over(tmp_path) == [each.client_id for each in staying]
+    lines = sum(each.read_bytes().count(b"\n") for each in tmp_path.iterdir())
+    assert lines < 4 * LEAST
+    with (tmp_path / "wills").open("ab") as file:
+        file.write(b'[1,"cut')
+    assert left_over(tmp_path) == [each.client_id for each in staying]
+    (tmp_path / "wills").write_bytes((tmp_path / "wills").read_bytes().removesuffix(b'[1,"cut'))
+    for client in staying:
+        wills.over(client)
+        wills.over(client)
+    assert left_over(tmp_path) == []
+    wills.close()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_broker_that_was_killed_publishes_wills_once_before_it_lets_clients_in(
+    fresh_broker: BrokerFactory,
+) -> None:
+    broker = fresh_broker()
+    with Wire.connected(broker.tcp, "watcher", clean=False) as watcher:
+        watcher.subscribe(("gone/#", 1))
+    device = Wire.connected(broker.tcp, "a", will=Will("gone/a", b"", qos=1, retain=True))
+    device.publish("gone/a", b"here", qos=1, retain=True)
+    with Wire.connected(broker.tcp, "b", will=Will("gone/b", b"b", qos=1)) as wire:
+        wire.send(DISCONNECT_BYTES)
+        wire.expect_closed()
+    broker.restart()
+    device.close()
+    with Wire.connected(broker.tcp, "watcher", clean=False) as watcher:
+        for payload in (b"here", b""):
+            watcher.expect_publish("gone/a", payload, qos=1)
+        watcher.expect_nothing()
+        watcher.subscribe(("gone/#", 1))
+        watcher.expect_nothing()
+    broker.restart()
+    broker.wait_log("started version")
+    assert "published wills" not in broker.stderr_text()

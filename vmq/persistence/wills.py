@@ -1,0 +1,160 @@
+"""Wills of connected clients, for the next start: a broker that is killed publishes them then (section 3.1.2.5).
+
+Two files of lines in the data folder: a will when its client connects, its number when the connection is over. The
+operating system has a line at once. The files stay short without a pause: when the newer one has grown it takes the
+older one's place, and with each line that is written from then on two wills move over into a new one.
+"""
+
+import logging
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from vmq.core.ports import Wills
+from vmq.core.registry import Registry
+from vmq.mqtt.message import Message, Sourced
+from vmq.protocol.publish import Publisher
+from vmq.protocol.will_publish import publish_will
+
+log = logging.getLogger("vmq.session")
+
+#: Lines that the newer file has at least before it takes the older one's place.
+LEAST: Final = 1000
+
+
+class LeftWill(msgspec.Struct, frozen=True, array_like=True):
+    """The will of a client that was connected; `number` is that of the connection."""
+
+    number: int
+    mountpoint: str
+    client_id: str
+    username: str | None
+    topic: bytes
+    payload: bytes
+    qos: int
+    retain: bool
+
+    def message(self) -> Message:
+        parts = (self.topic, self.payload, self.qos, self.retain)
+        return Sourced(*parts, self.client_id, self.username) if self.retain else Message(*parts)
+
+
+def publish_left(registry: Registry, client_id: str, username: str | None, will: Message) -> None:
+    """Publishes the will of a client whose broker, or node, has ended: with the rights that the client has now."""
+    client = Publisher(registry, registry.core.outbox.nowhere, False, "")
+    client.client_id = client_id
+    client.username = username
+    try:
+        publish_will(client, will)
+    except Exception:  # a plugin's, or a defect: the others' wills must not pay for it
+        log.exception("internal error at the will of client=%s", client_id)
+
+
+class StoredWills(Wills):
+    """The wills of a broker that is no node of a cluster.
+
+    Args:
+        folder: the data folder.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self._newer, self._older = folder / "wills", folder / "wills.old"
+        self._number = 0
+        #: The clients whose lines are in the newer file, and those whose lines are in the older one alone.
+        self._clients: dict[Publisher, int] = {}
+        self._to_move: dict[Publisher, int] = {}
+        self._file: int | None = None
+        self._lines = 0
+
+    def left_over(self) -> list[LeftWill]:
+        """What the broker that had the folder before did not come to publish, in the order in which clients connected.
+
+        Raises:
+            OSError: a file cannot be read.
+        """
+        found: dict[int, LeftWill] = {}
+        for path in (self._older, self._newer):
+            for line in path.read_bytes().splitlines() if path.exists() else ():
+                try:
+                    will = msgspec.json.decode(line, type=LeftWill | int)
+                except msgspec.DecodeError:
+                    continue  # the machine lost its power while it was written
+                if isinstance(will, int):
+                    found.pop(will, None)
+                else:
+                    found[will.number] = will
+        return [found[number] for number in sorted(found)]
+
+    def begin(self) -> None:
+        """Wills are kept from now on. Raises `OSError`: a file cannot be written."""
+        self._open()
+
+    def forget(self) -> None:
+        """No will is left over. Raises `OSError`: a file cannot be deleted."""
+        for path in (self._older, self._newer):
+            path.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """No client is connected any more."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+            if not self._clients and not self._to_move:
+                with suppress(OSError):  # the next start finds that all of them are over
+                    self.forget()
+
+    def left(self, client: Publisher) -> None:
+        """A client has connected with a will."""
+        self._number += 1
+        self._clients[client] = self._number
+        self._write(self._line(client, self._number))
+
+    def over(self, client: Publisher) -> None:
+        """Its connection is over, and the will with it."""
+        number = self._clients.pop(client, None) or self._to_move.pop(client, None)
+        if number is not None:
+            self._write(b"%d\n" % number)
+
+    @staticmethod
+    def _line(client: Publisher, number: int) -> bytes:
+        will, registry = client.will, client.registry
+        assert will is not None
+        kept = LeftWill(
+            number,
+            registry.mountpoint,
+            client.client_id,
+            client.username,
+            will.topic,
+            will.payload,
+            will.qos,
+            will.retain,
+        )
+        return msgspec.json.encode(kept) + b"\n"
+
+    def _open(self) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
+        self._file = os.open(self._newer, flags, 0o600)
+        self._lines = 0
+
+    def _write(self, line: bytes) -> None:
+        for _ in range(min(2, len(self._to_move))):
+            client, number = self._to_move.popitem()
+            self._clients[client] = number
+            line += self._line(client, number)
+        try:
+            if self._file is None:
+                return
+            os.write(self._file, line)
+            self._lines += line.count(b"\n")
+            if not self._to_move and self._lines > LEAST + 4 * len(self._clients):
+                os.close(self._file)
+                self._file = None
+                self._newer.replace(self._older)
+                self._to_move, self._clients = self._clients, {}
+                self._open()
+        except OSError as error:
+            log.warning("wills are not kept for the next start: %s", error)
