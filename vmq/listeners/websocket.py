@@ -22,7 +22,7 @@ from vmq.listeners.frames import FrameCounter, message_head, take_messages
 from vmq.listeners.origins import Origins
 from vmq.listeners.trust import Networks, forwarded_peer
 from vmq.mqtt.first_bytes import FIRST_BYTES, protocol_of
-from vmq.protocol.connection import Connection
+from vmq.protocol.connection import GROWTH, Connection
 
 #: What the library says of each connection is news only if it is a warning: the session logs ours.
 log = logging.getLogger("vmq.websocket")
@@ -112,6 +112,8 @@ class WebSocket:
         self.data = b""
         self.position = 0
         self.waiting: list[bytes] = []
+        #: Bytes kept when a frame under way last showed that the peer lives.
+        self.grown_to = 0
         self.is_held = False
         #: Reasons at present not to read from the peer.
         self.pauses = 0
@@ -183,7 +185,7 @@ class WebSocket:
         elif self.position == len(self.data):
             self.position = 0
             self.data = self.waiting.pop(0) if self.waiting else b""
-        self.connection.framed_bytes = self.kept_bytes()
+        self.note_kept()
         if self.data:
             self.connection.core.call_soon(self.next_pass)
             return
@@ -193,6 +195,14 @@ class WebSocket:
         if self.peer_ended:
             self.end()
             self.transport.close()
+
+    def note_kept(self) -> None:
+        """A frame under way shows that its sender lives, as a packet does: if it grows by enough."""
+        kept = self.connection.framed_bytes = self.kept_bytes()
+        if kept - self.grown_to >= GROWTH:
+            self.connection.seen = self.connection.core.clock()
+            self.grown_to = kept
+        self.grown_to = min(self.grown_to, kept)
 
     def kept_bytes(self) -> int:
         """Bytes of a frame that is not whole, and of what the next passes read."""

@@ -457,10 +457,18 @@ def test_a_request_that_does_not_end_has_the_limit_of_connect(house: House) -> N
     assert transport.closed
 
 
-def test_a_frame_that_is_not_whole_counts_as_kept(house: House) -> None:
+def test_a_frame_that_is_not_whole_counts_as_kept_and_as_life_while_it_grows(house: House) -> None:
     client = WebClient(house)
     client.send(connect_packet("c"))
-    client.protocol.send_binary(bytes(9_000))
-    data = b"".join(client.protocol.data_to_send())
-    client.socket.data_received(data[:8_000])
-    assert 7_900 <= client.connection.kept_bytes() <= 8_000
+    for _ in range(2):
+        client.protocol.send_binary(publish_packet("a", bytes(9_000)))
+        data = b"".join(client.protocol.data_to_send())
+        for start in (0, 4_000):
+            house.clock.advance(1)
+            client.socket.data_received(data[start : start + 4_000])
+            assert client.connection.seen == house.clock()
+        assert 7_900 <= client.connection.kept_bytes() <= 8_000
+        house.clock.advance(1)
+        client.socket.data_received(data[8_000:8_900])
+        assert client.connection.seen == house.clock() - 1, "a drip could go on for years"
+        client.socket.data_received(data[8_900:])
