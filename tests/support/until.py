@@ -9,13 +9,16 @@ from typing import Any, Final
 PATIENCE: Final = 30.0
 
 
-async def until(is_so: Callable[[], object]) -> None:
-    """Looks again after each moment in which something may have come about; raises TimeoutError after a long while."""
+async def until(is_so: Callable[[], object], pause: float = 0.001) -> None:
+    """Looks again after each moment in which something may have come about; raises TimeoutError after a long while.
+
+    Where to ask is work, the moments are to be longer.
+    """
     async with asyncio.timeout(PATIENCE):
         while True:
             if is_so():
                 return
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(pause)
 
 
 def reach(

@@ -121,8 +121,9 @@ class Device:
         return self._last_id
 
     async def subscribe(self, *pairs: tuple[str, int]) -> None:
+        answered = len(self.found(mqtt.SUBACK))
         self.send(mqtt.subscribe_packet(self.next_id(), *pairs))
-        await self.until(lambda: bool(self.found(mqtt.SUBACK)))
+        await self.until(lambda: len(self.found(mqtt.SUBACK)) > answered)
 
     def publish(self, topic: str, text: str, qos: int) -> None:
         raw = text.encode()

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from tests.support import wire as mqtt
 from tests.support.until import until
-from tests.vmq.clustering.nodes import address, clustering, config, silence, together
+from tests.vmq.clustering.nodes import address, clustering, config, kill, silence, together
 from tests.vmq.sockets import Peer, session_of
 from vmq.broker import Broker
 from vmq.config.options import Config, StoreOptions
@@ -86,18 +86,11 @@ class House:
         return sum(each[1] in clustering(self[each[0]]).node.up for each in pairs) == count
 
     async def kill(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        """What a killed process leaves is on the disk now; it says and writes nothing more."""
-        data, left = self.folder / name, self.folder / f"{name}.left"
+        """It says nothing more; on its disk is what it had committed."""
         broker = self.brokers.pop(name)
-        shutil.copytree(data, left)
         with monkeypatch.context() as patch:
             silence(broker, patch)
-            patch.setattr(broker.parts.committer, "finish_all", nothing)
-            patch.setattr("vmq.clustering.node.node.say_farewell", nothing)
-            patch.setattr("vmq.jobs.nodes.JobNodes.hand_over", nothing)
-            await broker.stop()
-        shutil.rmtree(data)
-        left.rename(data)
+            await kill(broker)
 
     async def lose(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         """It is killed, and its disk is lost."""
@@ -107,10 +100,6 @@ class House:
 
 def store_of(broker: Broker) -> Store:
     return broker.parts.store
-
-
-async def nothing(*_: object) -> None:
-    pass
 
 
 @asynccontextmanager

@@ -1,6 +1,5 @@
 """Nodes in the test's process that are killed, and start again with what a process would have left."""
 
-import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.support.until import until
-from tests.vmq.clustering.nodes import clustering, config, silence, together
+from tests.vmq.clustering.nodes import clustering, config, kill, silence, together
 from vmq.broker import Broker
 from vmq.config.options import Config, QueueOptions, StoreOptions
 
@@ -35,26 +34,6 @@ class Life:
         self.broker = Broker(self.config)
         await self.broker.start()
 
-    async def kill(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """What a killed process leaves is on the disk now; what a stop would add is undone."""
-        data, left = self.folder / self.name, self.folder / f"{self.name}.left"
-        shutil.copytree(data, left)
-        committer = self.broker.parts.committer
-        assert committer is not None
-        with monkeypatch.context() as patch:
-            patch.setattr(committer, "finish_all", nothing)
-            patch.setattr("vmq.clustering.node.node.say_farewell", nothing)
-            patch.setattr(committer, "commit", lambda: None)
-            if committer.handle is not None:
-                committer.handle.cancel()
-            await self.broker.stop()
-        shutil.rmtree(data)
-        left.rename(data)
-
-
-async def nothing(*_: Any) -> None:
-    """Takes the place of what a killed process does not do any more."""
-
 
 @asynccontextmanager
 async def lives(folder: Path, **options: Any) -> AsyncIterator[tuple[Life, Life, Life]]:
@@ -75,7 +54,7 @@ async def lives(folder: Path, **options: Any) -> AsyncIterator[tuple[Life, Life,
 async def dead(b: Life, *others: Life, monkeypatch: pytest.MonkeyPatch) -> None:
     """It says nothing more: its clients look as if they were there still."""
     silence(b.broker, monkeypatch)
-    await b.kill(monkeypatch)
+    await kill(b.broker)
     await until(lambda: all(b.name not in clustering(each.broker).node.up for each in others))
 
 

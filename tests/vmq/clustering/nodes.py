@@ -1,5 +1,6 @@
 """Brokers in the test's process that are nodes of one cluster."""
 
+import shutil
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -66,6 +67,28 @@ def suspend_commits(broker: Broker, patch: pytest.MonkeyPatch) -> None:
         committer.commit()
     assert committer.handle is None
     patch.setattr(committer, "commit", lambda: None)
+
+
+async def nothing(*_: object) -> None:
+    """Takes the place of what a killed process does not do any more."""
+
+
+async def kill(broker: Broker) -> None:
+    """What a killed process leaves is on the disk now; what a stop would add is undone."""
+    data = Path(broker.config.broker.data_dir)
+    left = data.with_name(f"{data.name}.left")
+    shutil.copytree(data, left)
+    committer = present(broker.parts.committer)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(committer, "finish_all", nothing)
+        patch.setattr(committer, "commit", lambda: None)
+        patch.setattr("vmq.clustering.node.node.say_farewell", nothing)
+        patch.setattr("vmq.jobs.nodes.JobNodes.hand_over", nothing)
+        if committer.handle is not None:
+            committer.handle.cancel()
+        await broker.stop()
+    shutil.rmtree(data)
+    left.rename(data)
 
 
 def address(broker: Broker) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -15,7 +14,7 @@ from msgspec.structs import replace
 from tests.support.peer import Peer
 from tests.support.present import present
 from tests.support.until import until
-from tests.vmq.clustering.nodes import clustering, config, suspend_commits, together
+from tests.vmq.clustering.nodes import clustering, config, kill, suspend_commits, together
 from vmq.broker import Broker
 from vmq.clustering.delivery.inbox import M
 from vmq.clustering.delivery.outboxes import Outboxes
@@ -67,16 +66,9 @@ class Side:
         if broker is not None:
             await broker.stop()
 
-    async def kill(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """What a killed process leaves is on the disk now; what a stop would add is undone."""
-        data, left = self.folder / self.name, self.folder / f"{self.name}.left"
-        shutil.copytree(data, left)
-        with monkeypatch.context() as patch:
-            patch.setattr(self.running.parts.committer, "finish_all", nothing)
-            patch.setattr("vmq.clustering.node.node.say_farewell", nothing)
-            await self.stop()
-        shutil.rmtree(data)
-        left.rename(data)
+    async def kill(self) -> None:
+        broker, self.broker = self.running, None
+        await kill(broker)
 
     @property
     def running(self) -> Broker:
@@ -174,10 +166,6 @@ class Recording(Outboxes):
         BY_NAME[self._node.name].got.append(message.payload)
         STREAM.wanted = STREAM.reached + 1
         self.arrivals.confirming(peer).answer_after(STREAM, STREAM.wanted)
-
-
-async def nothing(*_: object) -> None:
-    pass
 
 
 @asynccontextmanager

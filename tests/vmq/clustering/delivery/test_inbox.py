@@ -34,7 +34,7 @@ async def test_a_message_is_kept_until_the_peer_has_committed_what_it_made_of_it
             await rounds(a, b)
             assert a.done == []
             assert a.spooled() == 1
-            await b.kill(patch)
+            await b.kill()
         # What it had handled died with it, uncommitted: it is handled anew.
         await b.start()
         await until(lambda: a.done == [True])
@@ -180,7 +180,7 @@ async def test_what_is_late_when_a_node_dies_is_handled_again(
     async with sides(tmp_path) as (a, b):
         await publish(a, b, *payloads(1, 2))
         hush(b.running, monkeypatch)
-        await b.kill(monkeypatch)
+        await b.kill()
         await b.start()
         a.send(b"3")
         await until(lambda: a.done == [True])
@@ -198,7 +198,7 @@ async def test_what_the_streams_had_not_committed_is_handled_again_and_nothing_e
         await until(lambda: [len(value) for _, value in b.records(b"t")] == [72])
         await rounds(a, b)
         assert a.done == []
-        await b.kill(monkeypatch)
+        await b.kill()
         await b.start()
         await until(lambda: b.got == [*payloads(1, 3), b"2"])
         b.commits_of_streams()
@@ -216,7 +216,7 @@ async def test_a_receiver_that_starts_again_takes_nothing_twice(
         for payload in payloads(2, 5):
             a.send(payload)
         await until(lambda: b.got == payloads(1, 5) and len(b.records(b"rgot/")) == 5)
-        await b.kill(monkeypatch)
+        await b.kill()
         a.send(b"6")
         await b.start()
         await until(lambda: len(a.done) == 6)

@@ -11,7 +11,7 @@ import pytest
 from tests.support.until import until
 from tests.vmq.clustering.device import Device
 from tests.vmq.clustering.lives import Life, dead, lives, waits
-from tests.vmq.clustering.nodes import clustering, is_subscribed, together
+from tests.vmq.clustering.nodes import clustering, is_subscribed, kill, together
 from vmq.admin import cluster
 from vmq.clustering.delivery import outbox, redirect
 from vmq.clustering.delivery.dropped import NODE_REMOVED
@@ -68,7 +68,7 @@ async def test_another_member_gets_it_once_whenever_who_has_it_dies(
         await member.until(lambda: len(member.log) > 20)
         assert len(member.log) < 300
         await publisher.drop()
-        await c.kill(monkeypatch)
+        await kill(c.broker)
         await c.start()
         await together(a.broker, c.broker)
         await member.until(lambda: len(member.log) >= 300)

@@ -243,12 +243,6 @@ async def test_who_is_among_those_to_join_may_be_the_first(tmp_path: Path) -> No
         assert await refusal(b) == 0
 
 
-async def test_its_own_address_among_those_to_join_is_passed_over(tmp_path: Path) -> None:
-    listen = f"ipc://{tmp_path}/a.socket"
-    async with Broker(config(tmp_path, "a", [listen], listen)) as a:
-        assert clustering(a).node.machine.contacts == []
-
-
 async def test_own_known_and_too_many_addresses_are_passed_over(tmp_path: Path) -> None:
     async with Broker(config(tmp_path, "a")) as a:
         joining = clustering(a).joining

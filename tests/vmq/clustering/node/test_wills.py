@@ -16,7 +16,7 @@ from tests.support.wire import Will, connect_packet
 from tests.vmq.clustering.device import Device
 from tests.vmq.clustering.house import house
 from tests.vmq.clustering.lives import Life, dead, lives
-from tests.vmq.clustering.nodes import clustering, is_subscribed, silence, together
+from tests.vmq.clustering.nodes import clustering, is_subscribed, kill, silence
 from vmq.broker import Broker
 from vmq.clustering.messages.codec import WireError, decode
 from vmq.clustering.messages.wills import KeepWill
@@ -145,25 +145,6 @@ async def test_who_has_come_back_elsewhere_is_not_gone(
     assert watcher.log == ["gone", "gone"]
 
 
-async def test_a_node_that_is_back_without_its_clients_left_their_wills(
-    stack: AsyncExitStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    a, b, c, watcher = await three(stack, tmp_path, 4.0)
-    _, back = await came(stack, b.broker, "g", "b")
-    await until(lambda: kept(a.broker, c.broker) == ["b", "g"])
-    silence(b.broker, monkeypatch)
-    await b.kill(monkeypatch)
-    await b.start()
-    await together(a.broker, b.broker, c.broker)
-    await back.connect(b.broker)
-    await watcher.until(lambda: bool(watcher.log))
-    await until(lambda: kept(a.broker, c.broker) == ["b"])
-    await back.drop()
-    await watcher.until(lambda: len(watcher.log) >= 2)
-    assert watcher.log == ["g", "b"]
-    await until(lambda: kept(a.broker, c.broker) == [])
-
-
 async def test_what_the_node_publishes_itself_nobody_else_does(
     stack: AsyncExitStack, tmp_path: Path
 ) -> None:
@@ -192,7 +173,7 @@ async def test_another_keeps_them_when_their_keeper_ends(
     await until(lambda: kept(a.broker, c.broker) == sorted(clients))
     assert kept(c.broker)
     silence(c.broker, monkeypatch)
-    await c.kill(monkeypatch)
+    await kill(c.broker)
     await until(lambda: kept(a.broker) == sorted(clients))
     await dead(b, a, monkeypatch=monkeypatch)
     await watcher.until(lambda: len(watcher.log) >= 20)

@@ -36,7 +36,7 @@ async def reached(
             present(each.streaming).catalog.janitor.wanted.set()
         return by(map(holds, brokers))
 
-    await until(do)
+    await until(do, 0.05)
 
 
 def knows_all(broker: Broker) -> bool:

@@ -36,7 +36,7 @@ async def test_all_replicas_have_the_same_left(
             found[:] = [payloads(each) for each in brokers.values()]
             return len(found[0]) < MESSAGES and found[0] == found[1] == found[2]
 
-        await until(is_compacted)
+        await until(is_compacted, 0.05)
         last = {int(each[:4]) % TOPICS: int(each[:4]) for each in found[0]}
         assert sorted(last.values()) == [*range(MESSAGES - TOPICS, MESSAGES)]
 
@@ -62,7 +62,7 @@ async def test_one_copy_that_is_compacted_becomes_two_and_moves(tmp_path: Path) 
             streams_of(owner).catalog.janitor.wanted.set()  # rounds are not waited for
             return len(payloads(owner)) < MESSAGES
 
-        await until(is_compacted)
+        await until(is_compacted, 0.05)
         had = payloads(owner)
         await admin.alter_stream(owner, "s", {"replicas": 2})
         await until(lambda: all(is_led(each) for each in brokers))

@@ -79,12 +79,3 @@ def test_a_second_subscriber_of_a_node_changes_nothing() -> None:
     assert remotes.find("t/1").nodes == {"b": 1}
     assert remotes.change(Record("b", 0, True, {"t/#": 1}), None) == ["t/#"]
     assert remotes.find("t/1").nodes == {"b": 0}
-
-
-def test_a_session_that_moves_is_routed_to_its_new_node_alone() -> None:
-    remotes = RemoteSubscriptions("own")
-    remotes.change(None, Record("b", 0, False, {"t": 2}))
-    remotes.change(Record("b", 0, False, {"t": 2}), Record("c", 1, False, {"t": 2}))
-    assert remotes.find("t").nodes == {"c": 2}
-    remotes.change(Record("c", 1, False, {"t": 2}), Record("own", 2, False, {"t": 2}))
-    assert remotes.find("t").nodes == {}

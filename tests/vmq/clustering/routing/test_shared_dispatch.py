@@ -78,23 +78,6 @@ def test_no_other_node_is_asked_where_only_members_here_count(three: Three) -> N
     assert here.payloads() == [b"2"]
 
 
-def test_every_member_of_the_cluster_has_the_same_chance(three: Three) -> None:
-    policy(three, "random")
-    workers = {
-        "a": [worker(three.a)],
-        "b": [worker(three.b, number) for number in (1, 2, 3)],
-        "c": [worker(three.c, number) for number in (1, 2)],
-    }
-    three.settle()
-    house = three.a.house
-    for number in range(6):
-        house.choice = number
-        house.publish("t", b"x", 0)
-        three.settle()
-    counts = {node: sum(len(each.payloads()) for each in found) for node, found in workers.items()}
-    assert counts == {"a": 1, "b": 3, "c": 2}
-
-
 def test_the_policy_of_the_publisher_overrides_the_brokers(three: Three) -> None:
     here = worker(three.a)
     worker(three.b, clean=False)

@@ -1,6 +1,5 @@
 """SUBACKs that wait for the cluster: until every node that is up routes, and not for ever."""
 
-import asyncio
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, cast
@@ -9,7 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from tests.support import wire as mqtt
-from tests.support.until import PATIENCE, until
+from tests.support.until import until
+from tests.vmq.clustering.device import Device
 from tests.vmq.clustering.fakes import FakeLanes
 from tests.vmq.clustering.nodes import address, clustering, config, together
 from tests.vmq.support import Clock, House
@@ -333,31 +333,6 @@ def waiting(config_: Any, **changes: Any) -> Any:
     return replace(config_, cluster=replace(config_.cluster, suback_after="cluster", **changes))
 
 
-class Raw:
-    """A client that sees when its SUBACK comes."""
-
-    def __init__(self, broker: Broker) -> None:
-        self.port = int(broker.addresses[0].rpartition(":")[2])
-        self.buffer = bytearray()
-        self.packets: list[mqtt.Packet] = []
-
-    async def start(self, client_id: str) -> None:
-        self.reader, self.writer = await asyncio.open_connection("127.0.0.1", self.port)
-        self.writer.write(mqtt.connect_packet(client_id))
-        await self.read()
-
-    async def read(self) -> mqtt.Packet:
-        async with asyncio.timeout(PATIENCE):
-            while not self.packets:
-                self.buffer += await self.reader.read(4096)
-                self.packets += mqtt.split_packets(self.buffer)
-        return self.packets.pop(0)
-
-    async def stop(self) -> None:
-        self.writer.close()
-        await self.writer.wait_closed()
-
-
 async def test_with_the_suback_every_node_routes_and_so_it_does_for_the_program_itself(
     tmp_path: Path,
 ) -> None:
@@ -365,14 +340,12 @@ async def test_with_the_suback_every_node_routes_and_so_it_does_for_the_program_
         b, c = (Broker(config(tmp_path, name, [address(a)])) for name in "bc")
         async with b, c:
             await together(a, b, c)
-            client = Raw(a)
-            await client.start("c")
-            for number in range(50):
-                client.writer.write(mqtt.subscribe_packet(1 + number, (f"t/{number}", 1)))
-                assert (await client.read()).type == mqtt.SUBACK
-                for each in (b, c):
-                    assert each.registry().route(b"t/%d" % number).nodes, number
-            await client.stop()
+            async with Device("c", clean=True) as client:
+                await client.connect(a)
+                for number in range(50):
+                    await client.subscribe((f"t/{number}", 1))
+                    for each in (b, c):
+                        assert each.registry().route(b"t/%d" % number).nodes, number
             for number in range(20):
                 async with a.subscribe(f"p/{number}") as messages:
                     for each in (b, c):
@@ -388,15 +361,9 @@ async def test_a_node_that_does_not_follow_holds_up_nobody_for_long(
     async with Broker(waiting(config(tmp_path, "a"), suback_timeout=0.2)) as a:
         async with Broker(config(tmp_path, "b", [address(a)])) as b:
             await together(a, b)
-            client = Raw(a)
-            await client.start("c")
-            client.writer.write(mqtt.subscribe_packet(1, ("t", 1)))
-            assert (await client.read()).type == mqtt.SUBACK
-            assert "SUBACK sent before these nodes have the subscriptions: b" in caplog.text
-            await client.stop()
+            async with Device("c", clean=True) as client:
+                await client.connect(a, ("t", 1))
+                assert "SUBACK sent before these nodes have the subscriptions: b" in caplog.text
         await until(lambda: not clustering(a).node.up)
-        client = Raw(a)
-        await client.start("c")
-        client.writer.write(mqtt.subscribe_packet(1, ("t", 1)))
-        assert (await client.read()).type == mqtt.SUBACK
-        await client.stop()
+        async with Device("c", clean=True) as client:
+            await client.connect(a, ("t", 1))

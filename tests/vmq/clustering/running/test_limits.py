@@ -104,8 +104,7 @@ async def test_retained_messages_come_at_their_qos(tmp_path: Path) -> None:
             assert found == {b"0": (0, True), b"1": (1, True)}
 
 
-@pytest.mark.parametrize("qos", [1, 2])
-@pytest.mark.parametrize("is_durable", [False, True])
+@pytest.mark.parametrize(("qos", "is_durable"), [(1, False), (2, True)])
 async def test_publishers_wait_for_a_slow_client_instead_of_losing_messages(
     tmp_path: Path, qos: int, is_durable: bool
 ) -> None:

@@ -39,8 +39,10 @@ async def half_published(
     device.answers = True
 
 
-@pytest.mark.parametrize(("is_kept", "has_dup"), [(False, True), (True, True), (True, False)])
-@pytest.mark.parametrize("owner", ["a", "b", "c"])
+@pytest.mark.parametrize(
+    ("owner", "is_kept", "has_dup"),
+    [("a", False, True), ("b", True, True), ("c", True, False), ("b", False, True)],
+)
 async def test_a_message_that_comes_again_at_another_node_reaches_clean_clients_once(
     tmp_path: Path, owner: str, is_kept: bool, has_dup: bool
 ) -> None:

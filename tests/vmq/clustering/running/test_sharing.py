@@ -8,7 +8,8 @@ import pytest
 
 from tests.support.until import until
 from tests.vmq.clustering.device import Device
-from tests.vmq.clustering.house import House, nothing
+from tests.vmq.clustering.house import House
+from tests.vmq.clustering.nodes import nothing
 from tests.vmq.clustering.running.slotted import named, owners_of, service, slotted
 from vmq.clustering.slots.words import slot_of
 from vmq.config.options import SessionOptions
@@ -145,8 +146,15 @@ async def test_the_last_member_leaves_what_it_did_not_get_to_the_next(tmp_path: 
         await until(lambda: slots_of(nodes, "a") == ([slot(other)], []))
 
 
-@pytest.mark.parametrize("policy", ["prefer_local", "prefer_online_before_local", "local_only"])
-@pytest.mark.parametrize("is_one_slot", [False, True])
+@pytest.mark.parametrize(
+    ("policy", "is_one_slot"),
+    [
+        ("prefer_local", False),
+        ("prefer_online_before_local", True),
+        ("local_only", False),
+        ("local_only", True),
+    ],
+)
 async def test_a_policy_that_prefers_a_node_prefers_who_is_connected_to_it(
     tmp_path: Path,
     policy: Literal["prefer_local", "prefer_online_before_local", "local_only"],

@@ -92,17 +92,6 @@ async def test_a_cursor_is_one_clients_of_the_cluster(
         await until(lambda: position(a) == 4)
 
 
-async def test_who_reads_at_a_node_that_dies_goes_on_elsewhere(tmp_path: Path) -> None:
-    async with nodes(tmp_path, "a", "b", s=STREAM) as (a, b), AsyncExitStack() as stack:
-        await publish(b, 0, 1, 2)
-        peer = await stack.enter_async_context(peer_of(a))
-        await reading(peer, BOARD, username="anna")
-        assert [await payload_of(peer) for _ in range(2)] == ["0", "1"]
-        await until(lambda: position(b) >= 2)  # within a second, while it goes on reading
-        assert await payload_of(peer, acknowledge=False) == "2"
-        await take(b, BOARD, 2)
-
-
 async def test_a_node_that_has_lost_its_disk_has_what_it_told_the_others(tmp_path: Path) -> None:
     async with nodes(tmp_path, "a", "b", s=STREAM) as (a, b):
         await publish(b, 0, 1)

@@ -30,19 +30,6 @@ def tap(broker: Broker) -> RoutedAppender:
     return clustering(broker).streams.tap(stream(broker, "s"))
 
 
-def flush(broker: Broker) -> None:
-    clustering(broker).outboxes.flush()
-
-
-async def test_who_is_no_owner_sends_a_message_on(tmp_path: Path) -> None:
-    async with nodes(tmp_path, "a", "b", s=ONE) as (a, b):
-        owner, other = sides(a, b)
-        assert tap(other).take(MESSAGE) == 0
-        flush(other)
-        await until(lambda: kept([owner], "s") == 1)
-        assert kept([other], "s") == 0
-
-
 async def test_a_sender_may_know_sooner_who_the_owner_is(tmp_path: Path) -> None:
     """To send it back would let a later message overtake it."""
     async with nodes(tmp_path, "a", "b", s=ONE) as (a, b):

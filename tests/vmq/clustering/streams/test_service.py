@@ -100,16 +100,6 @@ async def test_what_a_configuration_says_counts_when_it_is_new(tmp_path: Path) -
         await changed.stop()
 
 
-async def test_a_stream_grows_everywhere(tmp_path: Path) -> None:
-    async with nodes(tmp_path, "a", "b", s=options(filters=["x/#"])) as (a, b):
-        place = address(b)
-        await b.stop()
-        grown = options(filters=["x/#"], partitions=3)
-        async with Broker(with_streams(tmp_path, "b", listen=place, s=grown)) as again:
-            await until(lambda: len(stream(a, "s").partitions) == 3)
-            await until(lambda: agree(a, again, streams=["s"]))
-
-
 async def test_a_stream_that_grows_has_its_partitions_opened_beside_the_loop_everywhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
