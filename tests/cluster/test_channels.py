@@ -29,34 +29,6 @@ def tickets(sim: Sim, name: str) -> list[Any]:
     return [ticket for effect in sim.nodes[name].of(Acknowledged) for ticket in effect.tickets]
 
 
-@over_seeds(20)
-def test_everything_arrives_once_in_order_over_a_bad_network(seed: int) -> None:
-    sim = Sim(seed, network=Network(loss=0.2, duplicate=0.2, longest=0.1))
-    names = sim.ready(2)
-    sender = sim[names[0]]
-    count = 0
-    for _ in range(sim.random.randint(1, 20)):
-        for _ in range(sim.random.randint(1, 8)):
-            sender.channels.send(names[1], b"%d" % count, ticket=count)
-            count += 1
-        sim.ask(names[0], lambda: None)
-        match sim.random.randrange(6):
-            case 0:
-                sim.split(names[:1], names[1:])
-                sim.run(sim.random.uniform(0, 10))
-            case 1:
-                sim.network.cuts = {(names[1], names[0])}
-                sim.run(sim.random.uniform(0, 3))
-            case _:
-                sim.run(sim.random.uniform(0, 0.2))
-        sim.network.cuts.clear()
-    sim.heal()
-    sim.until(lambda: len(tickets(sim, names[0])) == count, 60)
-    assert arrived(sim, names[1]) == [b"%d" % number for number in range(count)]
-    assert tickets(sim, names[0]) == list(range(count))
-    assert sender.channels.waiting(names[1]) == (0, 0)
-
-
 @over_seeds(30)
 def test_restarts_lose_nothing_that_the_other_side_keeps(seed: int) -> None:
     """The receiver's restart repeats what it had not acknowledged; the sender's begins a new count."""

@@ -5,7 +5,7 @@ import pytest
 from tests.conftest import BrokerFactory
 from tests.fuzz.resp import ENV, LISTEN, Campaign
 
-ATTACKS = 400
+ATTACKS = 200
 
 
 @pytest.mark.timeout(300)

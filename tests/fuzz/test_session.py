@@ -45,32 +45,6 @@ def test_no_input_breaks_a_promise(tmp_path: Path) -> None:
 
 
 # What guides the search by coverage is left out, which takes most of the time: the corpus shows it.
-PLANTED = """
-import sys
-from contextlib import nullcontext
-import atheris
-from tests.fuzz import session
-atheris.instrument_imports = lambda include: nullcontext()
-session.prefer_sources()
-import vmq.core.retained
-def broken(self, topic_filter):
-    raise KeyError(topic_filter)
-vmq.core.retained.RetainedMessages.walk = broken
-session.main(sys.argv[1:])
-"""
-
-
-@pytest.mark.timeout(300)
-def test_the_fuzzer_reports_a_defect(tmp_path: Path) -> None:
-    """A planted one, with the input that shows it."""
-    require_atheris()
-    done = fuzz(["-c", PLANTED], tmp_path)
-    assert done.returncode != 0
-    assert "internal error" in done.stdout
-    assert "KeyError" in done.stdout
-    assert len(list(tmp_path.glob("crash-*"))) == 1
-
-
 @pytest.mark.parametrize("name", sorted(each.name for each in CORPUS.iterdir()))
 def test_the_corpus_breaks_no_promise(name: str) -> None:
     """On the core as it is built here; the fuzzer itself reads its sources."""

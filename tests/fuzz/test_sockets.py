@@ -1,18 +1,16 @@
 """A live broker under attack, and what the fuzzer says when it finds something."""
 
 import contextlib
-import os
-import signal
 import socket
 
 import pytest
 
 from tests.conftest import BrokerFactory
-from tests.fuzz.sockets import ENV, LISTEN, Campaign, Failed, campaign
+from tests.fuzz.sockets import campaign
 from tests.support.streams import connect_tcp
 from tests.support.wire import connect_packet
 
-ATTACKS = 500
+ATTACKS = 250
 
 
 @pytest.mark.timeout(300)
@@ -22,18 +20,6 @@ def test_attacks_harm_nobody_but_the_attacker() -> None:
         for _ in range(ATTACKS):
             found.attack()
     assert found.pair.sent >= ATTACKS
-
-
-def test_a_broker_that_dies_is_reported_with_its_recipe(fresh_broker: BrokerFactory) -> None:
-    broker = fresh_broker(listen=LISTEN, env=ENV)
-    found = Campaign(broker, first=5)
-    found.attack()
-    os.kill(broker.pid, signal.SIGKILL)
-    broker.wait()
-    with pytest.raises(Failed, match=r"attack 6: .* --first 6 --count 1 .* --first 5 --count 2 "):
-        found.attack()
-    found.pair.publisher.close()
-    found.pair.subscriber.close()
 
 
 UPGRADE = (
@@ -50,14 +36,14 @@ HASTY_UPGRADES = {
 }
 
 
-@pytest.mark.parametrize("name", HASTY_UPGRADES)
-def test_a_hasty_upgrade_is_no_error_of_the_broker(fresh_broker: BrokerFactory, name: str) -> None:
+def test_a_hasty_upgrade_is_no_error_of_the_broker(fresh_broker: BrokerFactory) -> None:
     broker = fresh_broker(listen=("ws://127.0.0.1:0/mqtt",))
-    with connect_tcp(broker.ws) as sock:
-        sock.sendall(HASTY_UPGRADES[name])
-        sock.shutdown(socket.SHUT_WR)
-        with contextlib.suppress(ConnectionError):
-            while sock.recv(4096):
-                pass
+    for each in HASTY_UPGRADES.values():
+        with connect_tcp(broker.ws) as sock:
+            sock.sendall(each)
+            sock.shutdown(socket.SHUT_WR)
+            with contextlib.suppress(ConnectionError):
+                while sock.recv(4096):
+                    pass
     assert broker.terminate() == 0
     assert "Traceback" not in broker.stderr_text()

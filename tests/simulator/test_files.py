@@ -1,7 +1,6 @@
 """The groups of the simulator with their logs in real segments: the same promises hold."""
 
 from dataclasses import replace
-from random import Random
 
 import pytest
 
@@ -38,15 +37,6 @@ def test_whatever_happens_acknowledged_rows_are_in_the_files_once(
                     for log in node.logs.values():
                         assert isinstance(log, FileLog)
                         log.close()
-
-
-def test_a_log_that_was_to_begin_further_on_begins_anew_after_a_crash() -> None:
-    """It has no file yet that would say it."""
-    log = FileLog("fsync")
-    log.reset(12)
-    log.fail(Random(1), power=False)
-    assert log.real.end == log.end == 0
-    log.close()
 
 
 def test_all_replicas_are_compacted_to_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

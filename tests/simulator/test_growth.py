@@ -30,7 +30,7 @@ def write(sim: CountingSim, name: str, number: int) -> None:
 
 def test_a_node_sends_a_heartbeat_to_each_other_and_little_else(sim: CountingSim) -> None:
     names = reset(sim)
-    seconds = 10
+    seconds = 5
     sim.run(seconds)
     beats = sim.heartbeats.frames / MANY / (MANY - 1)
     assert beats == pytest.approx(seconds / Options().heartbeat_interval, abs=1)

@@ -3,13 +3,9 @@
 More seeds: `python -m tests.simulator.jobs.run 300`, with `--fault`, `--without`.
 """
 
-from pathlib import Path
-
 import pytest
 
-from tests.simulator.jobs.promises import Promise
-from tests.simulator.jobs.run import HOSTS, KINDS, faulty, judge, run
-from tests.simulator.jobs.world import JobWorld
+from tests.simulator.jobs.run import KINDS, faulty, run
 from tests.simulator.seeds import each_seed
 
 
@@ -81,25 +77,3 @@ def test_all_kinds_of_faults_one_after_the_other() -> None:
 def test_a_job_that_went_for_another_with_its_key_shares_the_host_of_that() -> None:
     """Two nodes that do not reach each other take a key, and meet; then the host of the one that stays is lost."""
     check(91411, KINDS, piles=True)
-
-
-@pytest.mark.parametrize(
-    ("copies", "key", "other", "lost"),
-    [
-        (1, b"k", b"a", 0),
-        (2, b"k", b"a", 1),  # that one was to be on fewer hosts: it goes
-        (1, b"other", b"a", 1),
-        (1, b"", b"a", 1),
-        (1, b"k", b"c", 1),  # of two that are alike the lower id stays
-    ],
-)
-def test_only_what_another_stands_for_may_be_lost_with_that(
-    tmp_path: Path, copies: int, key: bytes, other: bytes, lost: int
-) -> None:
-    world = JobWorld(0, tmp_path, HOSTS)
-    world.promises[b"b"] = Promise(copies, False, "n0", key, is_told=True)
-    world.promises[other] = Promise(1, False, "n1", b"" if not key else b"k", is_told=True)
-    world.lost_disks.add("n1")
-    found = judge(world)
-    world.close()
-    assert found["lost"] == lost

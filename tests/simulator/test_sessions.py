@@ -133,29 +133,23 @@ def test_what_seeds_of_many_faults_at_once_have_shown_is_mended(
     check(seed, kinds, strict=False, most=3)
 
 
-def test_three_copies_keep_the_promises_as_well() -> None:
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"replicas": 3},
+        # A client with a window of its own has it at each owner.
+        {"narrow": True},
+        # Nothing gets out of a mountpoint.
+        {"mounted": True},
+        # Workers of one host are no copies of each other: the slots of one that is killed may go to any.
+        {"hosts": "xxyy"},
+    ],
+    ids=lambda options: next(iter(options)),
+)
+def test_the_promises_hold_whatever_is_configured(options: dict[str, Any]) -> None:
     for seed in each_seed(1):
         with seed:
-            check(seed.number, KINDS, replicas=3)
-
-
-def test_a_client_with_a_window_of_its_own_loses_nothing_and_has_it_at_each_owner() -> None:
-    for seed in each_seed(1):
-        with seed:
-            check(seed.number, KINDS, narrow=True)
-
-
-def test_in_a_mountpoint_the_same_holds_and_nothing_gets_out_of_it() -> None:
-    for seed in each_seed(1):
-        with seed:
-            check(seed.number, KINDS, mounted=True)
-
-
-def test_workers_of_one_host_are_no_copies_of_each_other() -> None:
-    """The world counts hosts; a drained or killed worker's slots may go to any, as long as copies are on two hosts."""
-    for seed in each_seed(1):
-        with seed:
-            check(seed.number, KINDS, hosts="xxyy")
+            check(seed.number, KINDS, **options)
 
 
 def test_a_worker_that_ends_is_waited_for_where_nobody_has_its_slots(

@@ -2,7 +2,6 @@
 
 import pytest
 
-from tests.simulator.groups import Groups
 from vmq_cluster.raft import meta
 
 HOSTS = ("h1", "h2", "h3", "h4", "h5")
@@ -73,20 +72,6 @@ def test_a_group_moves_by_its_own_log_and_old_news_of_it_counts_no_more() -> Non
 
 def test_a_store_is_retired_for_good() -> None:
     assert after(meta.RetireStore("s"), meta.RetireStore("s")).retired == {"s"}
-
-
-def test_two_sides_of_a_split_do_not_both_make_a_stream() -> None:
-    """The meta group is a group: who cannot reach a majority of it decides nothing."""
-    sim = Groups(6)
-    sim.begin("a", "b", "c")
-    old = sim.elect()
-    sim.cut_off(old)
-    refused = sim.put(old, "make", 0)
-    sim.until(lambda: sim.leader() not in ("", old), 10)
-    sim.write(sim.leader(), "make", 0, boot="b1")
-    sim.run(5)
-    assert refused == ["ask again"]
-    assert [row[1] for row in sim.verdict.groups["g"].rows] == ["b1"]
 
 
 def test_what_nodes_have_no_room_for_is_refused_and_changes_nothing() -> None:
