@@ -3,8 +3,6 @@
 import os
 import signal
 
-import pytest
-
 from tests.conftest import BrokerFactory
 from tests.support.guarded import Guarded, line_of
 from tests.support.wire import CONNACK, Will, Wire, connect_packet, publish_packet
@@ -54,12 +52,12 @@ def test_sighup_reaches_workers(guarded: Guarded) -> None:
         assert connack.return_code == 4
 
 
-@pytest.mark.parametrize("code", [4, 5])
-def test_the_code_for_wrong_credentials_is_an_option(guarded: Guarded, code: int) -> None:
-    guarded.start(ACL, f"[auth]\nrefusal_code = {code}\n")
+def test_the_code_for_wrong_credentials_is_an_option(guarded: Guarded) -> None:
+    """It is 4 if nobody says anything."""
+    guarded.start(ACL, "[auth]\nrefusal_code = 5\n")
     wire = guarded.wire()
     wire.send(connect_packet("a", username="alice", password="wrong"))
-    assert wire.expect(CONNACK).return_code == code
+    assert wire.expect(CONNACK).return_code == 5
     wire.expect_closed()
 
 

@@ -4,11 +4,9 @@ What one turn of the event loop does at most is counted in the unit tests. Here 
 the midst of each flood, as many as there are told of.
 """
 
-import re
 import socket
 import ssl
 import threading
-import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -19,6 +17,7 @@ from tests.attacks.size import size
 from tests.conformance.websocket_wire import CONTINUATION, PING, encode_frame, open_websocket
 from tests.conftest import BrokerFactory
 from tests.support import wire as mqtt
+from tests.support.metrics import figure
 from tests.support.streams import tls_wire
 from vmq.testing.authority import Authority
 from vmq.testing.process import BrokerProcess
@@ -35,14 +34,6 @@ def stack() -> Iterator[ExitStack]:
 
 def client(stack: ExitStack, broker: BrokerProcess, name: str) -> mqtt.Wire:
     return stack.enter_context(mqtt.Wire.connected(broker.tcp, name))
-
-
-def figure(broker: BrokerProcess, name: str) -> float:
-    """One figure of /metrics."""
-    with urllib.request.urlopen(broker.http + "/metrics", timeout=30) as answer:
-        found = re.search(rf"^{name}(?:_total)? (\S+)$", answer.read().decode(), re.MULTILINE)
-    assert found is not None
-    return float(found[1])
 
 
 @contextmanager
@@ -144,7 +135,7 @@ def test_replayed_client_hellos_wait_for_each_other_and_hold_up_nobody_else(
     rightful.connect("rightful")
     for sock in socks:
         assert sock.recv(1)  # each is answered in its turn
-    assert figure(broker, "tls_handshakes_queued") > 0
+    assert figure(broker, "tls_handshakes_queued_total") > 0
 
 
 def client_hello(authority: Authority) -> bytes:

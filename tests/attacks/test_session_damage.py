@@ -12,7 +12,6 @@ from tests.attacks.test_damage import keys_in
 from tests.conftest import BrokerFactory
 from tests.support.until import reach
 from tests.support.wire import PUBACK, ConnectionEnded, Wire, connect_packet, publish_packet
-from tests.vmq.cli.program import run
 from tests.vmq.http.conftest import get
 from tests.vmq.test_store_model import commit
 from tests.vmq.workers.several import Several
@@ -130,74 +129,6 @@ def test_a_look_into_a_queue_tells_what_cannot_be_read_and_goes_on(
         for seq, text in found.items():
             assert bytes.fromhex(text) == payload(hurt, seq)
         reach(lambda: health(several.broker)[1]["reasons"])
-
-
-def is_refused(broker: BrokerProcess, client_id: str) -> bool:
-    """Whether a durable client is told that its session cannot be had."""
-    wire, code = connect(broker, client_id)
-    wire.close()
-    return code == REFUSED_UNAVAILABLE
-
-
-def test_three_flipped_bytes_refuse_the_sessions_that_they_concern(
-    fresh_broker: BrokerFactory, tmp_path: Path
-) -> None:
-    make(tmp_path)
-    hurt = 17
-    flip(tmp_path, payload(hurt, 30))
-    broker = fresh_broker(LISTEN, tmp_path, ENV)
-    with Wire.connected(broker.tcp, "bystander") as bystander:
-        found = {number: drain(broker, f"dev-{number:02}") for number in range(CLIENTS)}
-        bystander.ping()  # it is connected still
-    refused = [number for number, got in found.items() if got is None]
-    assert hurt in refused
-    # A block has a part of one line, or the end of it and the begin of the next.
-    assert len(refused) <= 2
-    for number, got in found.items():
-        if got is not None:
-            assert got == [payload(number, seq) for seq in range(1, MESSAGES + 1)]
-    # It is told, who is refused stays so, and new durable clients are served.
-    broker.wait_log(f"error .*the store is damaged: .*dev-{hurt}.*vmq store repair")
-    assert is_refused(broker, f"dev-{hurt}")
-    broker.wait_log(
-        f"client=dev-{hurt} .*refused: part of its stored session is damaged: .*vmq store repair"
-    )
-    status, body = health(broker)
-    assert (status, body["status"]) == (200, "degraded")
-    assert any(
-        f"dev-{hurt}" in reason and "vmq store repair" in reason for reason in body["reasons"]
-    )
-    assert health(broker, "/health/ready")[0] == 200
-    # Much is written and merged, and nobody notices.
-    with Wire.connected(broker.tcp, "watching", clean=False) as watching:
-        publish(broker, "all", 200)
-        watching.ping()
-    assert "the store is open again" not in broker.stderr_text()
-    assert "the store cannot write" not in broker.stderr_text()
-    assert broker.terminate() == 0
-
-    # So it is after a restart.
-    broker = fresh_broker(LISTEN, tmp_path, ENV)
-    broker.wait_log(f"error .*the store is damaged: .*dev-{hurt}")
-    assert is_refused(broker, f"dev-{hurt}")
-    assert health(broker)[1]["status"] == "degraded"
-    assert broker.terminate() == 0
-
-    # A repair mends it: what could be read is there.
-    done = run("store", "repair", "--data-dir", str(tmp_path))
-    assert done.code == 0, done.err
-    assert b"lost of table" in done.out
-    broker = fresh_broker(LISTEN, tmp_path, ENV)
-    assert health(broker) == (200, {"status": "ok", "reasons": []})
-    wire, code = connect(broker, f"dev-{hurt}")
-    with wire:
-        assert code == 0
-        saved: list[bytes] = []
-        while len(saved) < MESSAGES // 2:
-            received = wire.expect_publish()
-            wire.acknowledge(received)
-            saved.append(received.payload)
-        assert saved[0] == payload(hurt, 1)
 
 
 def test_a_merge_that_meets_the_damage_cuts_nobody_off(

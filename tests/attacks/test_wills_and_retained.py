@@ -32,8 +32,7 @@ def expect_no_will(bob: Wire) -> None:
     bob.expect_publish("wills/end")
 
 
-@pytest.mark.parametrize("clean", [False, True])
-@pytest.mark.parametrize("how", ["lost", "taken over"])
+@pytest.mark.parametrize(("how", "clean"), [("lost", True), ("taken over", False)])
 def test_a_will_is_not_published_once_the_right_is_gone(
     guarded: Guarded, how: str, *, clean: bool
 ) -> None:

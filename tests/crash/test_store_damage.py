@@ -198,20 +198,6 @@ def test_a_flipped_bit_is_never_served(whole: Made, pattern: str) -> None:
     assert refused >= 40
 
 
-def test_a_repair_loses_little_of_a_table(made: Made) -> None:
-    """One block of 4 KiB; what the log holds is whole."""
-    flip_payload(made, ("waiting", "dev-1", "152"), "*.ldb")
-    with pytest.raises(StoreError, match="block checksum mismatch"):
-        read(made.data)
-    report = check(made.data)
-    assert "cannot be read (Corruption: block checksum mismatch)" in report.problems[0]
-    found = check_repaired(made)
-    lost = set(made.now) - set(found)
-    assert ("waiting", "dev-1", "152") in lost
-    assert len(lost) < 60
-    assert {key for key in found if key not in made.now} == set()
-
-
 def test_a_repair_loses_little_of_the_log(made: Made) -> None:
     """LevelDB gives up the rest of a block of 32 KiB, and reads on in the next."""
     flip_payload(made, ("retained", "t/retained/305", ""), "*.log")

@@ -6,8 +6,6 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import pytest
-
 from tests.conftest import BrokerFactory
 from tests.support.tools import require_tool
 from tests.support.wire import Wire
@@ -94,23 +92,6 @@ def stopped(broker: BrokerProcess, qos: int) -> Iterator[tuple[Subscriber, Wire,
 def payload(number: int, size: int) -> bytes:
     """A number, and dots."""
     return b"%d" % number + b"." * size
-
-
-@pytest.mark.parametrize("qos", (1, 2))
-def test_a_stopped_client_resumes_with_everything(fresh_broker: BrokerFactory, qos: int) -> None:
-    """Others are served at once meanwhile; its own messages wait, in order and once each."""
-    broker = fresh_broker()
-    with stopped(broker, 2) as (sleeper, other, publisher):
-        before = resident(broker.pid)
-        for number in range(900):
-            publisher.publish("stalled", payload(number, 2000), qos=qos)
-            other.expect_publish("stalled", payload(number, 2000))
-        # 900 messages of 2 KB wait, in memory and in the store.
-        assert resident(broker.pid) - before < 32 * MIB
-        sleeper.go_on()
-        publisher.publish("stalled", b"900", qos=qos)
-        assert sleeper.numbers(900) == list(range(901))
-        assert "closed client=sleeper" not in broker.stderr_text()
 
 
 def test_a_stopped_client_is_dropped_by_policy(fresh_broker: BrokerFactory) -> None:

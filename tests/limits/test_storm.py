@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import resource
 import subprocess
 import sys
 import threading
-import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -22,6 +20,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import BrokerFactory
+from tests.support.metrics import figure
 from tests.support.wire import CONNACK, Wire, connect_packet
 from vmq.testing.process import BrokerProcess
 
@@ -102,13 +101,6 @@ def steady_pair(broker: BrokerProcess) -> Iterator[SteadyPair]:
             pair.thread.join()
 
 
-def metric(broker: BrokerProcess, name: str) -> float:
-    with urllib.request.urlopen(broker.http + "/metrics", timeout=30) as answer:
-        found = re.search(rf"^{name} (\S+)$", answer.read().decode(), re.MULTILINE)
-    assert found is not None
-    return float(found[1])
-
-
 @pytest.mark.timeout(180)
 def test_everybody_gets_in_and_nobody_falls_out(fresh_broker: BrokerFactory) -> None:
     broker = fresh_broker(
@@ -131,8 +123,8 @@ def test_everybody_gets_in_and_nobody_falls_out(fresh_broker: BrokerFactory) -> 
         pair.finish()
         for wire in crowd:
             wire.ping()
-        assert metric(broker, "accept_paced_total") > 0
-        assert metric(broker, "socket_close_timeout_total") == 0
+        assert figure(broker, "accept_paced_total") > 0
+        assert figure(broker, "socket_close_timeout_total") == 0
     broker.wait_log(r"accepting slower listener=\S+: the event loop is \d+ ms late")
     assert broker.stderr_text().count("accepting slower") < 50, "the log is not flooded"
 

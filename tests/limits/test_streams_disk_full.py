@@ -16,6 +16,7 @@ from redis.exceptions import ResponseError
 
 from tests.limits.small_disk import SmallDisk, small_disk
 from tests.limits.test_disk_full import client, exchange
+from tests.support.metrics import figure
 from tests.support.until import reach
 from tests.support.wire import PUBACK, ConnectionEnded, Wire, publish_packet
 from tests.vmq.http.conftest import get
@@ -93,9 +94,7 @@ def wait_until_full(
 
 def waiting(broker: BrokerProcess) -> float:
     """Bytes of messages that the disk has not taken, by the metrics."""
-    lines = get(broker.http, "/metrics").body.decode().splitlines()
-    (value,) = [line.split()[1] for line in lines if line.startswith("stream_uncommitted_bytes ")]
-    return float(value)
+    return figure(broker, "stream_uncommitted_bytes")
 
 
 def wait_until_well(broker: BrokerProcess) -> None:
