@@ -148,11 +148,6 @@ class Node:
                 self.signal(signal.SIGCONT)
             self.kill()
 
-    @property
-    def is_stopped(self) -> bool:
-        """Whether it got SIGSTOP last."""
-        return self._is_stopped
-
     def _forget(self) -> None:
         self._is_stopped = False
         self.process.close()

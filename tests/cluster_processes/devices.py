@@ -103,11 +103,6 @@ class Device:
         self.client.loop_start()
         self.wait(lambda: bool(self.sessions), "connected")
 
-    def move(self) -> None:
-        """Loses its connection, and returns when it has one to the next of its nodes."""
-        self.pause()
-        self.resume()
-
     def pause(self) -> None:
         """Loses its connection, and finds no other until `resume`."""
         self._is_paused = True

@@ -11,7 +11,6 @@ import pytest
 from tests.cluster_processes.cluster import LinkedCluster
 from tests.cluster_processes.devices import WINDOW, faults_of, traffic, wait_retained
 from tests.cluster_processes.links import Fault
-from tests.cluster_processes.mqttjs import MqttJs
 
 NAMES = ("a", "b", "c")
 
@@ -21,13 +20,6 @@ def cluster() -> Iterator[LinkedCluster]:
     """Whole at the start of each test, which leaves it so."""
     with LinkedCluster(NAMES) as found:
         yield found
-
-
-@pytest.fixture
-def mqttjs() -> Iterator[MqttJs]:
-    found = MqttJs()
-    yield found
-    found.close()
 
 
 def test_a_node_that_is_stopped_and_continued(cluster: LinkedCluster) -> None:
@@ -76,34 +68,6 @@ def test_what_waited_at_a_node_that_lost_its_disk(cluster: LinkedCluster) -> Non
         assert asleep.sessions == [False, True]
         assert faults_of(asleep.got) == []
         devices.settle()
-
-
-def test_mqttjs_at_a_node_that_is_killed_and_comes_back(
-    cluster: LinkedCluster, mqttjs: MqttJs
-) -> None:
-    away = mqttjs.open("js-away", cluster["b"], "js/#")
-    stays = mqttjs.open("js-stays", cluster["c"], "js/#")
-    publisher = mqttjs.open("js-publisher", cluster["a"])
-    mqttjs.wait_routed(publisher, "js/probe", away, stays)
-    publisher.publish("js/1", b"before", qos=1)
-    assert [away.receive(1)[0].payload, stays.receive(1)[0].payload] == [b"before"] * 2
-    cluster["b"].kill()
-    away.wait_closed()
-    sent = [b"%d" % number for number in range(50)]
-    for qos in (1, 2):
-        publisher.publish(f"js/{qos}", *sent, qos=qos)
-    cluster.start("b")
-    back = mqttjs.open("js-away", cluster["b"])
-    assert back.session_present
-    publisher.publish("js/2", b"end", qos=2)
-    for each in (back, stays):
-        got = each.receive_until(b"end")
-        while (first := got[0]).payload == b"before":  # its acknowledgement died with the node
-            assert each is back
-            assert first.qos == 1
-            got.pop(0)
-        assert [message.payload for message in got] == [*sent, *sent]
-        assert [message.qos for message in got] == [1] * 50 + [2] * 50
 
 
 @pytest.mark.parametrize("fault", Fault, ids=lambda fault: fault.name.lower())

@@ -1,6 +1,5 @@
 """A broker that is killed while its sessions come into slots, or back out of them, loses and doubles nothing."""
 
-import shutil
 import signal
 import sys
 from pathlib import Path
@@ -36,19 +35,6 @@ def clustered(folder: Path) -> tuple[str, ...]:
     return (*ARGS, "--node-name", "n", "--cluster-listen", f"ipc://{folder}/n")
 
 
-@pytest.fixture(scope="module")
-def filled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """What a broker alone has left, and what one in a cluster has."""
-    found = tmp_path_factory.mktemp("alone"), tmp_path_factory.mktemp("node")
-    for folder, args in zip(
-        found, (ARGS, clustered(tmp_path_factory.mktemp("socket"))), strict=True
-    ):
-        with BrokerProcess.start(data_dir=folder, env=SLOTS, args=args) as broker:
-            fill(broker)
-            assert broker.terminate() == 0
-    return found
-
-
 def fill(broker: BrokerProcess) -> None:
     """Each client has three messages that wait."""
     for name in CLIENTS:
@@ -81,22 +67,27 @@ def dies(folder: Path, step: str, args: tuple[str, ...]) -> None:
     assert caught.value.returncode == -signal.SIGKILL
 
 
-@pytest.mark.parametrize("step", INTO)
-def test_killed_while_they_come_into_slots(
-    step: str, filled: tuple[Path, Path], fresh_broker: BrokerFactory, tmp_path: Path
+def test_killed_at_each_step_while_they_come_into_slots(
+    fresh_broker: BrokerFactory, tmp_path: Path
 ) -> None:
-    folder = shutil.copytree(filled[0], tmp_path / "data")
-    dies(folder, step, clustered(tmp_path))
-    come_back(
-        fresh_broker(data_dir=folder, env=SLOTS, args=clustered(tmp_path)), [b"1", b"2", b"3"]
-    )
+    folder = tmp_path / "data"
+    broker = fresh_broker(data_dir=folder, env=SLOTS, args=ARGS)
+    fill(broker)
+    assert broker.terminate() == 0
+    for step in INTO:
+        dies(folder, step, clustered(tmp_path))
+    broker = fresh_broker(data_dir=folder, env=SLOTS, args=clustered(tmp_path))
+    come_back(broker, [b"1", b"2", b"3"])
 
 
-@pytest.mark.parametrize("step", BACK)
-def test_killed_while_they_come_back(
-    step: str, filled: tuple[Path, Path], fresh_broker: BrokerFactory, tmp_path: Path
+def test_killed_at_each_step_while_they_come_back(
+    fresh_broker: BrokerFactory, tmp_path: Path
 ) -> None:
-    folder = shutil.copytree(filled[1], tmp_path / "data")
-    dies(folder, step, ARGS)
+    folder = tmp_path / "data"
+    broker = fresh_broker(data_dir=folder, env=SLOTS, args=clustered(tmp_path))
+    fill(broker)
+    assert broker.terminate() == 0
+    for step in BACK:
+        dies(folder, step, ARGS)
     come_back(fresh_broker(data_dir=folder, args=ARGS), [b"1", b"2", b"3"])
     assert list(slots_folder(folder).parent.glob("slots*")) == []
