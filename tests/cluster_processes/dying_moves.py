@@ -36,12 +36,9 @@ def main() -> None:
     from vmq.clustering.running.returning import Return
 
     when = {
-        "before they are in slots": (SlotDisk, "import_all", before),
         "when they are in slots": (SlotDisk, "import_all", after),
         "when the store is about to forget them": (Migration, "run", after),
         "when the store has forgotten them": (Migration, "finish", before),
-        "when all is done": (Migration, "finish", after),
-        "before some are in the store": (Return, "commit", before),
         "when some are in the store": (Return, "commit", after),
         "when all are in the store": (Return, "run", after),
         "when slots are put away": (Path, "rename", after),

@@ -17,14 +17,11 @@ ARGS = ("--allow-anonymous",)
 CLIENTS = ("c1", "c2", "c3", "c4", "c5")
 
 INTO = (
-    "before they are in slots",
     "when they are in slots",
     "when the store is about to forget them",
     "when the store has forgotten them",
-    "when all is done",
 )
 BACK = (
-    "before some are in the store",
     "when some are in the store",
     "when all are in the store",
     "when slots are put away",

@@ -13,7 +13,7 @@ from tests.vmq.support import House
 
 ROOT = Path(__file__).parents[2]
 #: Some seconds' worth. The same runs each time: what a change breaks is found at the change.
-RUNS = 600
+RUNS = 400
 OPTIONS = (f"-runs={RUNS}", "-seed=1", "-max_len=2048", "-timeout=20", "-rss_limit_mb=1024")
 
 
