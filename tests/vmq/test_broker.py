@@ -108,12 +108,6 @@ async def test_a_store_that_another_broker_has_is_an_error(embedded: Broker) -> 
     await other.stop()
 
 
-async def test_a_data_directory_that_is_a_file_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "data").write_text("in the way")
-    with pytest.raises(StartError, match="data"):
-        await Broker(config_in(tmp_path)).start()
-
-
 def test_a_configuration_that_is_not_safe_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="allow_anonymous"):
         Broker(config_in(tmp_path, {"open": ListenerOptions(url="tcp://0.0.0.0:0")}))

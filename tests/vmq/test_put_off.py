@@ -53,23 +53,6 @@ def test_what_is_acknowledged_before_the_commit_is_never_written(durable: House)
     assert entries(store) == []
 
 
-def test_what_is_not_acknowledged_is_written_before_its_publisher_is_told(durable: House) -> None:
-    reader = reader_of(durable)
-    writer = durable.client("writer")
-    send(writer, 1, b"1")
-    send(writer, 2, b"2")
-    first = reader.take()[0]
-    reader.send(mqtt.puback_packet(first.packet_id))
-    durable.commit()
-    assert acks(writer) == [1, 2]
-    assert durable.store is not None
-    assert entries(durable.store) == [b"i"]
-    durable.restart()
-    durable.patient = False
-    again = durable.client("reader", clean=False)
-    assert [(each.payload, each.dup) for each in again.take()] == [(b"2", True)]
-
-
 def test_what_waits_for_the_window_is_put_off_too(durable: House) -> None:
     reader = reader_of(durable, window=1)
     writer = durable.client("writer")
