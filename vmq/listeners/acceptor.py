@@ -38,8 +38,9 @@ ALONE: Final = 8
 LONGEST_PAUSE: Final = 1.0
 #: Seconds to wait for file descriptors or memory.
 WANT_PAUSE: Final = 0.5
-#: Seconds between two lines of the log about the same.
+#: Seconds between the first two lines of the log about the same, and at most.
 SILENCE: Final = 10.0
+LONGEST_SILENCE: Final = 600.0
 
 
 # It holds numbers only.
@@ -70,6 +71,25 @@ class Accepted:
         self.file = -1
         if file >= 0:
             os.close(file)
+
+
+# It holds numbers only.
+@mypyc_attr(acyclic=True)
+class Told:
+    """What the log has heard of something: of what goes on it hears more and more rarely."""
+
+    def __init__(self) -> None:
+        self.until: float = 0.0
+        self.silence: float = 0.0
+
+    def is_due(self, now: float) -> bool:
+        """Whether it hears of it now, in seconds of the core's clock."""
+        if now < self.until:
+            return False
+        goes_on = now < self.until + self.silence
+        self.silence = min(2 * self.silence, LONGEST_SILENCE) if goes_on else SILENCE
+        self.until = now + self.silence
+        return True
 
 
 class Acceptor:
@@ -109,7 +129,12 @@ class Acceptor:
         #: A pause is over: one batch is taken, however late the loop is.
         self.is_due = False
         self.resuming: asyncio.TimerHandle | None = None
-        self.silent_until: float = 0.0
+        self.told_late = Told()
+        self.told_want = Told()
+        #: The log has heard that nobody could be let in, and not yet that somebody was.
+        self.is_wanting = False
+        #: When somebody was kept out last.
+        self.wanted_at: float = 0.0
         # `socket.accept` would make enums of family and type for each connection.
         self.accept: Callable[[], tuple[int, Any]] = sock._accept  # type: ignore[attr-defined]
         self.family = int(sock.family)
@@ -190,6 +215,8 @@ class Acceptor:
             self.expected = max(1, taken)
             self.found = 0
             self.alone = self.alone + 1 if taken == 1 else 0
+            if self.is_wanting and taken:
+                self.tell_over(began)
             if self.alone >= ALONE:
                 self.let_server()
             return
@@ -198,6 +225,8 @@ class Acceptor:
             self.pause_for_want(error)
             return
         self.found += 1
+        if self.is_wanting:
+            self.tell_over(began)
         if most == self.expected and (most > 1 or self.found >= ONE_BY_ONE):
             self.expected = min(2 * most, LARGEST_BATCH)
         if most > 1:
@@ -219,7 +248,7 @@ class Acceptor:
 
     def pause_for_drift(self, late: float) -> None:
         self.core.counters.accept_paced += 1
-        if self.may_tell():
+        if self.told_late.is_due(self.core.clock()):
             text = "accepting slower listener=%s: the event loop is %d ms late"
             log.warning(text, self.name, late * 1000)
         self.pause(min(late, LONGEST_PAUSE))
@@ -227,17 +256,17 @@ class Acceptor:
     def pause_for_want(self, error: OSError) -> None:
         """Whoever waits stays in the backlog: others may go, and free what is missing."""
         self.core.counters.accept_failed += 1
-        if self.may_tell():
+        self.wanted_at = self.core.clock()
+        if self.told_want.is_due(self.wanted_at):
+            self.is_wanting = True
             log.error("cannot accept listener=%s: %s", self.name, error.strerror)
         self.pause(WANT_PAUSE)
 
-    def may_tell(self) -> bool:
-        """Whether the log has not heard of it lately."""
-        now = self.core.clock()
-        if now < self.silent_until:
-            return False
-        self.silent_until = now + SILENCE
-        return True
+    def tell_over(self, now: float) -> None:
+        """Somebody was let in: the log hears of it once nobody has been kept out for a while."""
+        if now > self.wanted_at + SILENCE:
+            self.is_wanting = False
+            log.warning("accepting again listener=%s", self.name)
 
     def pause(self, seconds: float) -> None:
         self.loop.remove_reader(self.sock.fileno())

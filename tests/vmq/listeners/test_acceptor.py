@@ -13,7 +13,7 @@ import pytest
 import uvloop
 
 from tests.vmq.support import House
-from vmq.listeners.acceptor import LARGEST_BATCH, Accepted, Acceptor
+from vmq.listeners.acceptor import LARGEST_BATCH, SILENCE, Accepted, Acceptor, Told
 
 TIMEOUT = 30.0
 DRIFT = 0.02
@@ -63,6 +63,7 @@ class Door:
 
     async def wait_all(self, count: int) -> None:
         self.wanted = count
+        self.all_in.clear()
         async with asyncio.timeout(TIMEOUT):
             if len(self.arrived) < count:
                 await self.all_in.wait()
@@ -210,11 +211,21 @@ async def test_a_loop_that_is_just_not_late_is_not_paced() -> None:
 async def test_without_files_it_waits_and_goes_on(
     want: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with a_door(want, want) as door, caplog.at_level(logging.ERROR, "vmq.listeners"):
+    with a_door(want, want) as door, caplog.at_level(logging.WARNING, "vmq.listeners"):
         door.knock(2)
         await door.wait_all(2)
+        door.house.clock.advance(SILENCE + 1)
+        door.knock(2)
+        await door.wait_all(4)
         assert door.house.core.counters.accept_failed == 2
-    assert [each.getMessage() for each in caplog.records] == ["cannot accept listener=a: want"]
+    assert caplog.messages == ["cannot accept listener=a: want", "accepting again listener=a"]
+
+
+def test_of_what_goes_on_the_log_hears_more_and_more_rarely() -> None:
+    told = Told()
+    hears = [second for second in range(4000) if told.is_due(float(second))]
+    assert hears == [0, 10, 30, 70, 150, 310, 630, 1230, 1830, 2430, 3030, 3630]
+    assert [second for second in range(6000, 6030) if told.is_due(float(second))] == [6000, 6010]
 
 
 async def test_a_client_that_went_meanwhile_hinders_nobody() -> None:
