@@ -119,7 +119,7 @@ class FakeLanes(Outboxes):
         self.on_send()
         return True
 
-    def forward(self, peer: str, message: Any, publisher: Output | None) -> bool:
+    def forward(self, peer: str, message: Any, _qos: int, _publisher: Output | None) -> bool:
         return self.send(peer, message)
 
     def send_quick(self, peer: str, message: Any) -> bool:

@@ -31,6 +31,9 @@ from vmq_cluster.messages import MAX_PAYLOAD
 
 #: What a batch has behind its messages once it is addressed.
 _TRAILER: Final = 10
+# As constants of this module, which compiled code needs not look up.
+_encode_into: Final = encode_into
+_LONGEST: Final[int] = MAX_PAYLOAD - HEAD - _TRAILER
 
 # Not final, for tests set them lower: a compiled module has constants in its code.
 #: A batch is closed when it has so many bytes, but for one message that is longer.
@@ -124,9 +127,9 @@ class PeerOutbox:
         """
         parcel = self._parcel
         before = len(parcel)
-        encode_into(message, parcel, -1)
+        _encode_into(message, parcel, -1)
         added = len(parcel) - before
-        if added > MAX_PAYLOAD - HEAD - _TRAILER or (self.size + added > room and self.has_any()):
+        if added > _LONGEST or (self.size + added > room and self.has_any()):
             del parcel[before:]
             return -added
         if self._count and before + added > PARCEL and not passes:

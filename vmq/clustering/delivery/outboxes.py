@@ -31,7 +31,7 @@ from vmq.clustering.delivery.passing import Passing
 from vmq.clustering.delivery.peers import KnownPeer, forget_known, put_known, stored_known
 from vmq.clustering.messages.codec import AnyMessage, encode
 from vmq.clustering.messages.farewell import Farewell
-from vmq.clustering.messages.publishes import QOS, RemotePublish
+from vmq.clustering.messages.publishes import RemotePublish
 from vmq.clustering.messages.store_id import StoreName
 from vmq.clustering.messages.streams import Append
 from vmq.core.context import Core
@@ -165,20 +165,23 @@ class Outboxes(Peers):
             outbox.add_to(wait)
         return True
 
-    def forward(self, peer: str, message: RemotePublish | Append, publisher: Output | None) -> bool:
-        """Sends what was published here, whose publisher has a connection or not.
+    def forward(
+        self, peer: str, message: RemotePublish | Append, qos: int, publisher: Output | None
+    ) -> bool:
+        """Sends what was published here at `qos`, whose publisher has a connection or not.
 
         Its acknowledgements wait until it is safe here, or, by the options, until a peer that is up has it. And while
         too much waits for a peer that is up, the client may be read no further.
         """
         core, taken = self._core, False
         outbox = self._outboxes.get(peer)
-        if publisher is not None and outbox is not None and peer in self._up:
+        is_up = outbox is not None and peer in self._up
+        if outbox is not None and publisher is not None and is_up:
             taken = self._passing.take(outbox, message, self._buffer_bytes, publisher)
         taken = taken or self.send(peer, message)
-        if outbox is not None and message.flags & QOS == 2:
+        if outbox is not None and qos == 2:
             outbox.hurry()  # lest a crash there has it come twice to clients whose sessions it ended
-        if publisher is None or outbox is None or peer not in self._up:
+        if publisher is None or outbox is None or not is_up:
             return taken
         if taken and self._ack_remote:
             outbox.wait(publisher)

@@ -4,7 +4,11 @@ from msgspec import Struct
 
 
 class NodeMessage(Struct, array_like=True, frozen=True):
-    """One message between nodes. Subclasses have a `tag`, a number, and stand in the list of `messages.codec`."""
+    """One message between nodes. Subclasses have a `tag`, a number, and stand in the list of `messages.codec`.
+
+    Those that come for each publish, and hold bytes, text and numbers alone, say `gc=False`: they cannot be part of a
+    cycle, and the collector of garbage needs not know of them.
+    """
 
     def check(self) -> None:
         """Refuses what no node sends and the types of the fields do not rule out.

@@ -29,7 +29,7 @@ Topic = Annotated[bytes, Meta(min_length=1, max_length=65_535)]
 Mountpoint = Annotated[str, Meta(max_length=255)]
 
 
-class RemotePublish(NodeMessage, frozen=True, tag=1):
+class RemotePublish(NodeMessage, frozen=True, tag=1, gc=False):
     """One application message for one node.
 
     With a `group`, the whole `$share/name/filter`, it is for one member of that; else for every subscriber there that
@@ -62,7 +62,7 @@ class RemotePublish(NodeMessage, frozen=True, tag=1):
             raise ValueError("its group is none")
 
 
-class RemotePublishRun(NodeMessage, frozen=True, tag=2):
+class RemotePublishRun(NodeMessage, frozen=True, tag=2, gc=False):
     """Publishes at QoS 0 without RETAIN on one topic: so many packets, just as the publisher sent them."""
 
     topic: Topic

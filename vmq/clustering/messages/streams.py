@@ -27,7 +27,7 @@ MAX_PAGE_ROWS = 4096
 MAX_PAGE_BYTES = 1 << 20
 
 
-class Append(NodeMessage, frozen=True, tag=50):
+class Append(NodeMessage, frozen=True, tag=50, gc=False):
     """One message for a stream, with what the node knows of it to which it was published."""
 
     stream: StreamName

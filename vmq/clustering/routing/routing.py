@@ -12,6 +12,7 @@ cannot be reached, whose clients are still there. What durable sessions want goe
 
 import logging
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from vmq.clustering.delivery.outboxes import Outboxes
 from vmq.clustering.directory.directory import Directory
@@ -37,6 +38,8 @@ from vmq.mqtt.runs import split_run
 from vmq.store.store import StoreError
 
 log = logging.getLogger("vmq.cluster")
+
+_NO_SLOTS: Final[list[tuple[int, str]]] = []
 
 
 class RouteTarget:
@@ -144,11 +147,10 @@ class Routing(Elsewhere):
 
     def forward(self, registry: Registry, route: Route, message: Message, source: Source) -> None:
         """Sends a message to the other nodes of its route, once to each, and to one member of each share group."""
-        slots: list[tuple[int, str]] = []
-        for shared in route.shared:
-            slot = self._sharing.share(registry, shared, message, source)
-            if slot is not None:
-                slots.append(slot)
+        slots = _NO_SLOTS
+        if route.shared:
+            chosen = [self._sharing.share(registry, each, message, source) for each in route.shared]
+            slots = [slot for slot in chosen if slot is not None]
         if slots or route.nodes:
             self._forward(registry, route, slots, message, source)
 
@@ -183,7 +185,7 @@ class Routing(Elsewhere):
             elif not (target.quick_only and message.qos):
                 if publish is None:
                     publish = publish_of(registry, message)
-                send(self._outboxes, target.node, target.qos, publish, publisher)
+                send(self._outboxes, target.node, target.qos, publish, message.qos, publisher)
         if slots and (message.qos or self._core.options.upgrade_outgoing_qos):
             self.slots.offer(slots, message, source)
 

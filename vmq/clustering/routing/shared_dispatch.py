@@ -219,8 +219,9 @@ class SharedDispatch:
         publisher: Output | None,
     ) -> None:
         self._core.counters.router_matches_remote += 1
-        member = members_at(publish.flags & QOS, members)[node]
-        send(self._outboxes, node, member.highest, publish, publisher)
+        qos = publish.flags & QOS
+        member = members_at(qos, members)[node]
+        send(self._outboxes, node, member.highest, publish, qos, publisher)
 
 
 def publish_of(registry: Registry, message: Message, group: str = "") -> RemotePublish:
@@ -234,12 +235,12 @@ def send(
     node: str,
     highest: int,
     publish: RemotePublish,
+    qos: int,
     publisher: Output | None,
 ) -> None:
-    """Sends it to where `highest` is the QoS wanted at most."""
-    qos = publish.flags & QOS
+    """Sends what was published at `qos` to where `highest` is the QoS wanted at most."""
     if qos and highest:
-        outboxes.forward(node, publish, publisher)
+        outboxes.forward(node, publish, qos, publisher)
         return
     if qos:
         publish = msgspec.structs.replace(publish, flags=publish.flags & RETAIN)

@@ -272,7 +272,8 @@ class RoutedAppender:
 
     def _forward(self, owner: str, message: Append, publisher: Output | None) -> bool:
         introduced = self._places.introduce(owner, self._name)
-        return introduced and self._outboxes.forward(owner, message, publisher)
+        qos = message.flags & QOS
+        return introduced and self._outboxes.forward(owner, message, qos, publisher)
 
     def _move(self, node: str, message: Append, waiting: "HeldMessages | None" = None) -> bool:
         wait = None if waiting is None else waiting.wait

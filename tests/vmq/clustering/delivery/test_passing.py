@@ -11,7 +11,7 @@ from tests.vmq.clustering.delivery.test_outboxes import answers
 from tests.vmq.clustering.nodes import hush
 from tests.vmq.clustering.sides import Side, payloads, rounds, sides
 from vmq.clustering.delivery.passing import BATCH
-from vmq.clustering.messages.publishes import RemotePublish
+from vmq.clustering.messages.publishes import QOS, RemotePublish
 from vmq_cluster.errors import UnwrittenError
 
 
@@ -104,7 +104,7 @@ async def test_what_the_system_does_not_take_whole_is_safe_when_a_store_has_it(
 async def test_what_a_node_that_cannot_write_does_not_send_goes_when_it_can(tmp_path: Path) -> None:
     async with sides(tmp_path, near=True) as (a, b):
         await b.wants(a)
-        assert a.outboxes.forward("b", RemotePublish(b"t", b"x", 1), a.client().connection)
+        assert a.outboxes.forward("b", RemotePublish(b"t", b"x", 1), 1, a.client().connection)
         node = a.node
         node.failure = UnwrittenError("full")
         a.outboxes.flush()
@@ -137,6 +137,6 @@ async def test_what_does_not_pass_is_in_the_store_first(
 
 def forward(a: Side, message: RemotePublish) -> bool:
     """As what a client published."""
-    taken = a.outboxes.forward("b", message, a.client().connection)
+    taken = a.outboxes.forward("b", message, message.flags & QOS, a.client().connection)
     a.outboxes.flush()
     return taken

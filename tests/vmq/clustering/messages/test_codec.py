@@ -42,10 +42,8 @@ def test_a_parcel_is_addressed_when_it_leaves(target: int, hurries: bool) -> Non
     raw = codec.address(parcel_of((1, 2, 3), PUBLISH), target, hurries)
     assert codec.decode_parcel(raw) == (codec.MessageBatch(1, 2, 3, [PUBLISH], target, hurries), "")
     assert codec.count_of(raw) == 1
-    assert (
-        codec.decode_parcel(codec.address(parcel_of((1, 2, 3), BAD), target, hurries))[0].hurries
-        == hurries
-    )
+    torn = codec.address(parcel_of((1, 2, 3), Unknown()), target, hurries)
+    assert codec.decode_parcel(torn)[0].hurries == hurries
 
 
 def test_who_does_not_say_that_nobody_waits_is_answered_at_once() -> None:
@@ -82,7 +80,14 @@ def test_a_message_is_checked() -> None:
         codec.decode(codec.encode(BAD))
 
 
-@pytest.mark.parametrize(("bad", "why"), [(BAD, "its topic"), (Unknown(), "Invalid value")])
+@pytest.mark.parametrize(
+    ("bad", "why"),
+    [
+        (RemotePublish(b"a/#", b"", 0, group="$share/g/a"), "its topic"),
+        (RemotePublish(b"a", b"", 3), "QoS 3"),
+        (Unknown(), "Invalid value"),
+    ],
+)
 def test_a_parcel_goes_without_those_of_its_messages_that_are_none(
     bad: NodeMessage, why: str
 ) -> None:
@@ -90,6 +95,13 @@ def test_a_parcel_goes_without_those_of_its_messages_that_are_none(
     parcel, fault = codec.decode_parcel(parcel_of((1, 2, 3), PUBLISH, bad, other, bad))
     assert parcel == codec.MessageBatch(1, 2, 3, [PUBLISH, other])
     assert fault.startswith(f"no message: {why}")
+
+
+def test_the_topic_of_a_message_for_no_group_is_left_to_who_looks_it_up() -> None:
+    assert codec.decode_parcel(parcel_of((1, 2, 3), BAD)) == (
+        codec.MessageBatch(1, 2, 3, [BAD]),
+        "",
+    )
 
 
 WHOLE = parcel_of((1, 1, 1), PUBLISH)

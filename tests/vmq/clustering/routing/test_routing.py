@@ -179,12 +179,13 @@ def test_hooks_see_each_message_that_they_may_rewrite(three: Three) -> None:
     assert seen == reader.payloads() == [b"1", b"2"]
 
 
-def test_a_topic_that_is_too_deep_here_reaches_nobody(
-    three: Three, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("topic", [b"a/b/c", b"a/#", b"\xff"])
+def test_a_topic_that_is_too_deep_here_or_none_reaches_nobody(
+    three: Three, caplog: pytest.LogCaptureFixture, topic: bytes
 ) -> None:
     three.a.house.options.topic_max_depth = 2
     reader = three.a.house.subscriber("s", ("#", 0))
-    three.a.outboxes.handlers[RemotePublish]("b", RemotePublish(b"a/b/c", b"x", 0))
+    three.a.outboxes.handlers[RemotePublish]("b", RemotePublish(topic, b"x", 0))
     reader.expect()
     assert "a publish from b is dropped" in caplog.text
 
