@@ -11,7 +11,7 @@ from vmq.clustering.running.limits import limits_of
 from vmq.clustering.running.members import SlotMembers
 from vmq.clustering.slots.words import digest_of
 from vmq.core.context import CoreOptions
-from vmq.core.hook_sites import Pending
+from vmq.core.hook_sites import Answer, Pending
 from vmq.core.output import Output
 from vmq.core.ports import Claims, FrontPort, Peers, Propagation, SessionListener
 from vmq.core.registry import Registry
@@ -65,9 +65,37 @@ class SlotSubscriptions(Propagation):
     def wait(
         self, registry: Registry, subscriber: Subscriber, filters: list[str]
     ) -> Pending | None:
+        before = self.before.wait(registry, subscriber, filters)
         if self._fronts.has(subscriber):
-            return self._fronts.subscribe(subscriber, filters)
-        return self.before.wait(registry, subscriber, filters)
+            # What it is to get at QoS 0 comes to its node, whose routes the one before waits for.
+            return both(self._fronts.subscribe(subscriber, filters), before)
+        return before
+
+
+def both(one: Pending | None, other: Pending | None) -> Pending | None:
+    """What is there when both are; None is there already."""
+    if one is None or other is None:
+        return one or other
+    awaited = [one, other]
+
+    def cancel() -> None:
+        for each in awaited:
+            each.then = None
+            each.cancel()
+
+    joined = Pending(cancel)
+
+    def is_there(which: Pending) -> Callable[[Answer], None]:
+        def then(answer: Answer) -> None:
+            awaited.remove(which)
+            if not awaited:
+                joined.finish(answer)
+
+        return then
+
+    for each in (one, other):
+        each.then = is_there(each)
+    return joined
 
 
 class SlotSessions(SessionListener):

@@ -3,11 +3,13 @@
 import asyncio
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from vmq_hooks.verdicts import Refuse
 
+from tests.support.present import present
 from tests.support.until import PATIENCE, until
 from tests.vmq.clustering.device import Device
 from tests.vmq.clustering.house import House
@@ -28,8 +30,10 @@ from vmq.clustering.messages.codec import decode
 from vmq.clustering.messages.fronts import SessionStep, ToClient
 from vmq.clustering.messages.links import LinkFrame
 from vmq.clustering.messages.slots import SlotViews
+from vmq.clustering.running.clients import SlotSubscriptions
 from vmq.clustering.slots import words
 from vmq.core.hook_sites import Pending
+from vmq.core.ports import Propagation
 from vmq_cluster.messages import Frame, Unreliable
 
 
@@ -268,3 +272,33 @@ async def test_who_loses_its_session_before_its_connack_is_closed(tmp_path: Path
         assert await again.connect(nodes["b"])
         await device.until(lambda: not device.is_connected)
         assert not device.packets
+
+
+class Routed(Propagation):
+    """The routes of nodes, for which somebody waits."""
+
+    def __init__(self, pending: Pending | None) -> None:
+        super().__init__()
+        self.pending = pending
+
+    def wait(self, *_asked: object) -> Pending | None:
+        return self.pending
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_suback_waits_for_the_slot_and_for_the_routes_of_qos_0(first: int) -> None:
+    told: list[str] = []
+    parts = [Pending(partial(told.append, f"{each} cancelled")) for each in range(2)]
+    fronts: Any = SimpleNamespace(has=lambda _: True, subscribe=lambda *_: parts[0])
+    asked: Any = (None, None, [])
+    joined = present(SlotSubscriptions(fronts, Routed(parts[1])).wait(*asked))
+    joined.then = lambda _answer: told.append("both")
+    parts[first].finish(None)
+    assert told == []
+    parts[1 - first].finish(None)
+    assert told == ["both"]
+    assert SlotSubscriptions(fronts, Routed(None)).wait(*asked) is parts[0]
+    again = present(SlotSubscriptions(fronts, Routed(parts[1])).wait(*asked))
+    parts[first].finish(None)
+    again.cancel()
+    assert told == ["both", f"{1 - first} cancelled"]
