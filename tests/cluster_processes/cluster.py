@@ -115,7 +115,6 @@ class Node:
             {**ENV, "VMQ_CLUSTER__ADVERTISE": self.address, **env},
             args,
             launcher=self._launcher,
-            timeout=TIMEOUT,
         )
 
     def signal(self, number: signal.Signals) -> None:

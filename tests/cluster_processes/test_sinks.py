@@ -39,12 +39,7 @@ class Node:
     def life(self, *launcher: str) -> Iterator[BrokerProcess]:
         urls = ("tcp://127.0.0.1:0", "grpc://127.0.0.1:0")
         with BrokerProcess.start(
-            urls,
-            self.data_dir,
-            {**ENV, **STREAM},
-            self.arguments,
-            launcher=launcher,
-            timeout=TIMEOUT,
+            urls, self.data_dir, {**ENV, **STREAM}, self.arguments, launcher=launcher
         ) as process:
             yield process
 

@@ -10,6 +10,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic
 from typing import IO, Any, Self
@@ -226,7 +227,9 @@ class BrokerProcess(Closing):
             self.urls = ready[1].split()
             return
         returncode: int | None = None
-        message = f"broker not ready after {timeout} s"
+        # As its log tells the time: what it says last may be the last moment, after a start that took all the others.
+        now = datetime.now(UTC).isoformat(timespec="milliseconds").removesuffix("+00:00")
+        message = f"broker not ready after {timeout} s, at {now}Z"
         if self._out.has_ended():
             message = "broker ended before it was ready"
             returncode = self._process.wait(STOP_TIMEOUT)

@@ -54,3 +54,5 @@ def test_what_cannot_be_is_told(tmp_path: Path) -> None:
         BrokerProcess.configured(data_dir=tmp_path / "data", plugins={"mine": Plugin()})
     with pytest.raises(BrokerStartError, match=r"queue\.drop"):
         BrokerProcess.configured(data_dir=tmp_path / "data", queue={"drop": "latest"})
+    with pytest.raises(BrokerStartError, match=r"not ready after 0 s, at \d{4}-[-0-9]+T[:.0-9]+Z"):
+        BrokerProcess.start(data_dir=tmp_path / "slow", timeout=0)
