@@ -5,6 +5,7 @@ What only nodes have that cannot be reached is not shown. Who asks hears which o
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -332,6 +333,13 @@ async def _find(broker: "BrokerView", wanted: Any) -> tuple[str, JobRow]:
     Raises:
         NotFoundError: no node has it.
     """
+    return (await _find_all(broker, wanted, until_served=True))[0]
+
+
+async def _find_all(
+    broker: "BrokerView", wanted: Any, *, until_served: bool
+) -> list[tuple[str, JobRow]]:
+    """The same of each node that has it, who knows most first; `until_served`: others only if this one does not."""
     found: list[tuple[int, str, JobRow]] = []
     absent: NotFoundError | None = None
     payload_bytes = getattr(wanted, "payload_bytes", 1)
@@ -343,23 +351,27 @@ async def _find(broker: "BrokerView", wanted: Any) -> tuple[str, JobRow]:
         absent = error
     nodes = others(broker, wanted.local)
     missing: list[str] = []
-    if nodes and not (found and found[0][0] == 0):
+    if nodes and not (until_served and found and found[0][0] == 0):
         about = {"id": wanted.id, "payload_bytes": payload_bytes}
         answers = await _ask(broker, nodes, "show_job", about, JobRow, missing)
         found += [(_RANKS[row.state], name, row) for name, row in answers.items()]
     if not found:
         raise _absent(absent, missing)
-    _, node, row = min(found, key=lambda each: each[:2])
-    return node, row
+    return [(node, row) for _, node, row in sorted(found, key=lambda each: each[:2])]
 
 
 async def show_job(broker: "BrokerView", wanted: Any) -> JobRow:
-    """One job, as the node has it that serves it.
+    """One job, as the node has it that serves it, with the failures that others saw when they did.
 
     Raises:
         NotFoundError: no node has it.
     """
-    return (await _find(broker, wanted))[1]
+    rows = [row for _, row in await _find_all(broker, wanted, until_served=False)]
+    seen: Counter[str] = Counter()
+    for row in rows:
+        seen |= Counter(row.history)
+    history = sorted(seen.elements(), key=lambda line: line.split(" ", 1)[0])
+    return msgspec.structs.replace(rows[0], history=history)
 
 
 async def explain(broker: "BrokerView", wanted: Any) -> JobExplained:
