@@ -113,7 +113,7 @@ class BrokerThread(Closing):
     def crash(self) -> None:
         """Ends it as SIGKILL would, and starts it again at its addresses, with what its files had at that moment.
 
-        Connections break without another byte, nothing more is written, and no will is published.
+        Connections break without another byte, and nothing more is written; the start publishes the clients' wills.
         """
         self._running().run(self._crash())
 

@@ -32,7 +32,9 @@ class Counting(Plugin):
         self.gone.append(subscriber_id.client_id)
 
 
-def test_a_crash_keeps_what_was_acknowledged_and_publishes_no_will(tmp_path: Path) -> None:
+def test_a_crash_keeps_what_was_acknowledged_and_the_next_start_publishes_the_wills(
+    tmp_path: Path,
+) -> None:
     with BrokerThread(folder=tmp_path) as broker:
         watcher = MqttClient(broker.url, "watcher", clean=False).open()
         watcher.subscribe("#", qos=1)
@@ -45,6 +47,7 @@ def test_a_crash_keeps_what_was_acknowledged_and_publishes_no_will(tmp_path: Pat
         assert broker.url == url
         with MqttClient(url, "watcher", clean=False) as again:
             assert again.receive().topic == "state"
+            assert again.receive().topic == "gone"
             again.publish("after", "", qos=1)
             assert again.receive().topic == "after"
         lamp.close()
