@@ -5,6 +5,7 @@ operating system has a line at once. The files stay short without a pause: when 
 older one's place, and with each line that is written from then on two wills move over into a new one.
 """
 
+import errno
 import logging
 import os
 from contextlib import suppress
@@ -69,6 +70,8 @@ class StoredWills(Wills):
         self._to_move: dict[Publisher, int] = {}
         self._file: int | None = None
         self._lines = 0
+        #: What comes before the next line: where the last one could not be written, or was cut, it begins anew.
+        self._seam = b""
 
     def left_over(self) -> list[LeftWill]:
         """What the broker that had the folder before did not come to publish, in the order in which clients connected.
@@ -145,16 +148,36 @@ class StoredWills(Wills):
             client, number = self._to_move.popitem()
             self._clients[client] = number
             line += self._line(client, number)
+        if self._file is None:
+            return
         try:
-            if self._file is None:
-                return
-            os.write(self._file, line)
-            self._lines += line.count(b"\n")
-            if not self._to_move and self._lines > LEAST + 4 * len(self._clients):
-                os.close(self._file)
-                self._file = None
-                self._newer.replace(self._older)
-                self._to_move, self._clients = self._clients, {}
-                self._open()
+            self._append(self._file, line)
         except OSError as error:
-            log.warning("wills are not kept for the next start: %s", error)
+            if not self._seam:
+                log.error("wills are not kept for the next start: %s", error)
+            self._seam = b"\n"
+            return
+        if self._seam:
+            self._seam = b""
+            log.warning("wills are kept for the next start again")
+        self._lines += line.count(b"\n")
+        if not self._to_move and self._lines > LEAST + 4 * len(self._clients):
+            self._rotate(self._file)
+
+    def _append(self, file: int, line: bytes) -> None:
+        whole = self._seam + line
+        if os.write(file, whole) < len(whole):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def _rotate(self, file: int) -> None:
+        """The newer file takes the older one's place; if that fails, it grows until the next attempt."""
+        self._lines = 0
+        try:
+            with suppress(FileNotFoundError):  # the attempt before could not open a new one
+                self._newer.replace(self._older)
+            self._open()
+        except OSError as error:
+            log.warning("the file of wills grows: %s", error)
+            return
+        os.close(file)
+        self._to_move, self._clients = self._clients, {}

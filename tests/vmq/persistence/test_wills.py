@@ -1,7 +1,12 @@
 """Wills that are kept for the next start, and a broker that is killed with clients that have some."""
 
+import errno
+import os
 from pathlib import Path
 from typing import cast
+from unittest.mock import Mock
+
+import pytest
 
 from tests.conftest import BrokerFactory
 from tests.support.wire import DISCONNECT_BYTES, Will, Wire
@@ -51,6 +56,37 @@ def test_what_is_not_over_is_left_over_and_the_files_stay_short(tmp_path: Path) 
     assert left_over(tmp_path) == []
     wills.close()
     assert not list(tmp_path.iterdir())
+
+
+def test_a_disk_that_is_full_costs_what_is_not_written_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    wills = StoredWills(tmp_path)
+    wills.begin()
+    clients = [cast(Publisher, Client(number)) for number in range(6)]
+    for client in clients[:2]:
+        wills.left(client)
+    write = os.write
+    with monkeypatch.context() as full:
+        full.setattr(os, "write", lambda file, line: write(file, line[:5]))
+        for client in clients[2:4]:
+            wills.left(client)
+    wills.over(clients[0])
+    wills.left(clients[4])
+    assert left_over(tmp_path) == ["c1", "c4"]
+    with monkeypatch.context() as full:
+        full.setattr(wills, "_open", Mock(side_effect=OSError(errno.EMFILE, "no file left")))
+        for _ in range(LEAST):
+            wills.left(clients[5])
+            wills.over(clients[5])
+    assert left_over(tmp_path) == ["c1", "c4"]
+    wills.over(clients[1])
+    assert left_over(tmp_path) == ["c4"]
+    assert [each.message.split(":")[0] for each in caplog.records] == [
+        "wills are not kept for the next start",
+        "wills are kept for the next start again",
+        "the file of wills grows",
+    ]
 
 
 def test_a_broker_that_was_killed_publishes_wills_once_before_it_lets_clients_in(
