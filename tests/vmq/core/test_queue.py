@@ -64,9 +64,3 @@ def test_a_limit_of_minus_1_is_none(durable: House) -> None:
     publish_numbers(durable, *range(1500))
     assert durable.queue("s").dropped == 0
     assert read_on(durable.client("s", clean=False)) == list(range(1500))
-
-
-# --- upgrade_outgoing_qos
-
-
-# --- the ends

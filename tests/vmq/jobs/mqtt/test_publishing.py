@@ -305,11 +305,13 @@ async def test_plugins_see_the_queue_and_what_is_to_be_done_with_it(tmp_path: Pa
     ]
 
 
-async def test_with_several_processes_there_are_no_jobs(broker: Broker, peer: Peer) -> None:
+async def test_where_jobs_have_ended_nobody_works_and_who_adds_one_is_closed(
+    broker: Broker, peer: Peer
+) -> None:
     from vmq.core.ports import JobsPort
 
     await connected(peer)
-    broker.registry().core.jobs = JobsPort()  # as with broker.workers above 1
+    broker.registry().core.jobs = JobsPort()  # as when the broker ends
     await peer.ask(subscribe_packet(1, ("$jobs/mail", 1)), b"\x90\x03\x00\x01\x80")
     peer.send(job("$jobs/mail", b"x"))
     assert await peer.rest() == b""
