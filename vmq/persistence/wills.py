@@ -9,6 +9,7 @@ import errno
 import logging
 import os
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -144,9 +145,8 @@ class StoredWills(Wills):
         self._lines = 0
 
     def _write(self, line: bytes) -> None:
-        for _ in range(min(2, len(self._to_move))):
-            client, number = self._to_move.popitem()
-            self._clients[client] = number
+        moving = dict(islice(self._to_move.items(), 2))
+        for client, number in moving.items():
             line += self._line(client, number)
         if self._file is None:
             return
@@ -160,6 +160,8 @@ class StoredWills(Wills):
         if self._seam:
             self._seam = b""
             log.warning("wills are kept for the next start again")
+        for client in moving:
+            self._clients[client] = self._to_move.pop(client)
         self._lines += line.count(b"\n")
         if not self._to_move and self._lines > LEAST + 4 * len(self._clients):
             self._rotate(self._file)

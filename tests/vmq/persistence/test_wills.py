@@ -80,12 +80,24 @@ def test_a_disk_that_is_full_costs_what_is_not_written_and_nothing_else(
             wills.left(clients[5])
             wills.over(clients[5])
     assert left_over(tmp_path) == ["c1", "c4"]
+    for client in clients[2:4]:
+        wills.over(client)
+    # The files change, and no will is lost on its way from one to the other.
+    for step in (wills.left, wills.over) * LEAST:
+        step(clients[5])
+        with monkeypatch.context() as full:
+            full.setattr(os, "write", lambda file, line: write(file, line[:5]))
+            wills.left(clients[0])
+            wills.over(clients[0])
+    assert left_over(tmp_path) == ["c1", "c4"]
     wills.over(clients[1])
     assert left_over(tmp_path) == ["c4"]
     assert [each.message.split(":")[0] for each in caplog.records] == [
         "wills are not kept for the next start",
         "wills are kept for the next start again",
         "the file of wills grows",
+        *["wills are not kept for the next start", "wills are kept for the next start again"]
+        * (2 * LEAST),
     ]
 
 
