@@ -339,7 +339,11 @@ async def _find(broker: "BrokerView", wanted: Any) -> tuple[str, JobRow]:
 async def _find_all(
     broker: "BrokerView", wanted: Any, *, until_served: bool
 ) -> list[tuple[str, JobRow]]:
-    """The same of each node that has it, who knows most first; `until_served`: others only if this one does not."""
+    """A job as each node has it, and those, who knows most first; `until_served`: others only if this one does not.
+
+    Raises:
+        NotFoundError: no node has it.
+    """
     found: list[tuple[int, str, JobRow]] = []
     absent: NotFoundError | None = None
     payload_bytes = getattr(wanted, "payload_bytes", 1)
@@ -361,7 +365,7 @@ async def _find_all(
 
 
 async def show_job(broker: "BrokerView", wanted: Any) -> JobRow:
-    """One job, as the node has it that serves it, with the failures that others saw when they did.
+    """One job, as the node has it that serves it, with the failures that each node saw.
 
     Raises:
         NotFoundError: no node has it.
