@@ -68,6 +68,16 @@ def check_columns(schema: "StructType", options: SinkOptions) -> None:
         raise OptionError("topic", "is missing: give it, or a column 'topic'")
 
 
+def check_reach(options: SinkOptions) -> None:
+    """Whether the broker is there and knows the user: asked once by the driver, before tasks try it each for itself.
+
+    Raises:
+        Unavailable: the broker cannot be reached for as long as `retryTimeout` says.
+        ServerError: it refuses the user.
+    """
+    client_of(options.connection).streams()
+
+
 def messages_of(
     rows: "Iterable[pa.RecordBatch]", options: SinkOptions
 ) -> "Iterator[pa.RecordBatch]":
@@ -154,6 +164,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def __init__(self, options: SinkOptions, schema: "StructType", query: str) -> None:
         check_columns(schema, options)
+        check_reach(options)
         self.options = options
         self.query = query
 
@@ -172,6 +183,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def __init__(self, options: SinkOptions, schema: "StructType") -> None:
         check_columns(schema, options)
+        check_reach(options)
         self.options = options
 
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:

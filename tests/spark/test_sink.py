@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.types import LongType, StringType, StructType
 from pyspark_vmq.client import client_of
-from pyspark_vmq.errors import VmqError
+from pyspark_vmq.errors import Unavailable, VmqError
 from pyspark_vmq.options import sink_options
+from pyspark_vmq.source import DefaultSource
 from pyspark_vmq.writing import check_columns, messages_of
 
 from tests.spark.support import Bridge, fails, finish, send
@@ -79,6 +81,14 @@ def test_what_can_be_no_message_is_refused_before_any_task(bridge: Bridge) -> No
     ):
         with fails(said):
             check_columns(StructType().add(name, kind), options)
+
+
+@pytest.mark.parametrize("kind", ["writer", "streamWriter"])
+def test_a_broker_that_is_away_is_told_by_the_driver_before_any_task(kind: str) -> None:
+    given = {"server": "grpc://127.0.0.1:1", "topic": "sunk/away", "retryTimeout": "0"}
+    source = DefaultSource(CaseInsensitiveDict(given))
+    with pytest.raises(Unavailable, match="option 'server'"):
+        getattr(source, kind)(StructType().add("payload", StringType()), overwrite=False)
 
 
 def test_a_row_that_is_no_message_ends_the_query_and_nothing_is_published(bridge: Bridge) -> None:
