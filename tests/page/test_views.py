@@ -355,6 +355,33 @@ def test_the_keyboard_reaches_everything(page: LivePage, broker: BrokerProcess) 
     assert page.value("document.activeElement.id") == "main"
 
 
+def test_a_phone_shows_which_view_it_is_and_more_of_a_table_than_a_long_name(
+    page: LivePage, broker: BrokerProcess, stranger: Wire
+) -> None:
+    page.resize(360, 740)
+    page.enter(link_of(broker, "--change"))
+    for view in ("clients", "trace", "wrong"):
+        page.go(view)
+        page.until(
+            "(at => at.left >= 0 && at.right < 361)"
+            "(document.querySelector('nav a[aria-current]').getBoundingClientRect())"
+        )
+    page.go("clients")
+    page.says(MARKUP)
+    assert page.value("document.querySelector('tr.link td').clientWidth") <= 180
+    publish(stranger, "one/topic")
+    page.go("topics")
+    page.until(
+        "document.querySelector('[data-path=\"one\"] [data-below]').dataset.below === ' 1 topic'"
+    )
+
+
+def test_a_key_that_is_good_no_more_is_said_to_be(page: LivePage, broker: BrokerProcess) -> None:
+    page.enter(link_of(broker))
+    page.run("() => { sessionStorage.setItem('vmq.key', 'vmqpage_old'); location.reload(); }")
+    page.says("The key of this page is good no more.")
+
+
 VIEWS = ("wrong", "now", "clients", "topics", "streams", "plugins", "why", "trace")
 
 

@@ -208,8 +208,10 @@ class Frame {
 
   mark() {
     for (const [name, link] of this.links) {
-      if (name === this.view) link.setAttribute("aria-current", "page");
-      else link.removeAttribute("aria-current");
+      if (name === this.view) {
+        link.setAttribute("aria-current", "page");
+        link.scrollIntoView({ block: "nearest", inline: "center" }); // on a phone the row is longer than the screen
+      } else link.removeAttribute("aria-current");
     }
   }
 

@@ -105,7 +105,7 @@ export async function run() {
       } catch (error) {
         if (error instanceof ApiError && (error.status === 401 || error.status === 403)) {
           become("refused");
-          return error.message;
+          return error.status === 401 ? "The key of this page is good no more." : error.message;
         }
       }
       if (live.hello !== null) {

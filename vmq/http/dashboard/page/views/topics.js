@@ -2,7 +2,7 @@
 
 import { get } from "../api.js";
 import { fill, h, say } from "../dom.js";
-import { clock, count, rate } from "../format.js";
+import { clock, count, plural, rate } from "../format.js";
 import { live } from "../live.js";
 import { MqttClient, shown } from "../mqtt.js";
 import { attempt, failed, field, nothing, panel, repeat } from "../widgets.js";
@@ -52,7 +52,7 @@ export function topics(query) {
     for (const line of tree.querySelectorAll("[data-path]")) {
       const row = line.row();
       if (!row) continue;
-      line.firstChild.dataset.below = row.has_more ? ` ${count(row.topics)} topics` : "";
+      line.firstChild.dataset.below = row.has_more ? ` ${plural(row.topics, "topic")}` : "";
       say(line.children[1], rate(row.rate));
       say(line.children[2], count(row.messages));
     }
