@@ -49,18 +49,30 @@ class _Claim(Struct, frozen=True, array_like=True):
 
 
 class PageKeys:
-    """The tokens of one broker, and the keys of the pages that were opened by them."""
+    """The tokens of one broker, and the keys of the pages that were opened by them.
 
-    def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
+    Args:
+        folder: has the secret.
+        clock: seconds since 1970: keys outlive the broker.
+        monotonic: seconds for tokens, which do not: no clock that is set makes one good for longer.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._file = folder / FILE
         self._clock = clock
+        self._monotonic = monotonic
         self._tokens: OrderedDict[bytes, tuple[float, Scope]] = OrderedDict()
         self._secret: bytes | None = None
 
     def token(self, scope: Scope = "read") -> str:
         """A new token, good for once within `TOKEN_SECONDS`."""
         text = secrets.token_urlsafe(24)
-        self._tokens[_digest(text)] = (self._clock() + TOKEN_SECONDS, scope)
+        self._tokens[_digest(text)] = (self._monotonic() + TOKEN_SECONDS, scope)
         while len(self._tokens) > MOST_TOKENS:
             self._tokens.popitem(last=False)
         return text
@@ -71,8 +83,8 @@ class PageKeys:
         Raises:
             RefusedError: the secret cannot be read or written.
         """
-        until, scope = self._tokens.pop(_digest(token), (0.0, "read"))
-        if self._clock() >= until:
+        until, scope = self._tokens.pop(_digest(token), (float("-inf"), "read"))
+        if self._monotonic() >= until:
             return None
         return self.make(scope), scope
 

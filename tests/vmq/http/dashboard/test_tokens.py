@@ -24,7 +24,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def keys(tmp_path: Path, clock: Clock) -> PageKeys:
-    return PageKeys(tmp_path, clock)
+    return PageKeys(tmp_path, clock, clock)
 
 
 def key_from(keys: PageKeys, token: str) -> str:
@@ -47,6 +47,19 @@ def test_a_token_is_good_for_a_minute(keys: PageKeys, clock: Clock) -> None:
     clock.now += TOKEN_SECONDS - 0.1
     assert keys.redeem(early) is not None
     clock.now += 0.1
+    assert keys.redeem(late) is None
+
+
+def test_a_wall_clock_that_is_set_changes_nothing_about_tokens(
+    tmp_path: Path, clock: Clock
+) -> None:
+    passed = Clock(0.0)
+    keys = PageKeys(tmp_path, clock, passed)
+    early, late = keys.token(), keys.token()
+    clock.now += 3600
+    assert keys.redeem(early) is not None
+    clock.now -= 7200
+    passed.now += TOKEN_SECONDS
     assert keys.redeem(late) is None
 
 
