@@ -147,6 +147,11 @@ def test_now_shows_the_last_minutes(page: LivePage, broker: BrokerProcess) -> No
     page.go("topics")
     page.run("(hash) => { location.hash = hash; }", held)
     page.says("Held at")
+    room = (
+        "document.querySelector('.uplot canvas').getBoundingClientRect().right"
+        " - document.querySelector('.u-over').getBoundingClientRect().right"
+    )
+    assert page.value(room) >= 23, "half of 00:00:00, which may stand at the end of the axis"
 
 
 def test_clients_are_found_shown_and_disconnected(

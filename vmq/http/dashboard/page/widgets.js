@@ -60,7 +60,7 @@ export function chart(title, lines, show, { span, end, height = 150, binary = fa
       height,
       legend: { show: false },
       cursor: { y: false, points: { size: 6 } },
-      padding: [8, 4, 0, 0],
+      padding: [8, 24, 0, 0], // at the right, room for half of the last time
       scales: { x: { time: true }, y: { range: (_plot, _low, high) => [0, high > 0 ? high * 1.15 : 1] } },
       axes: [
         { ...axis, grid: { show: false }, size: 26, space: 70, values: [[60, "{HH}:{mm}", null, null, null, null, null, null, 1], [1, "{HH}:{mm}:{ss}", null, null, null, null, null, null, 1]] },
