@@ -49,6 +49,11 @@ class Resumed:
 
 
 @dataclass(slots=True, frozen=True)
+class Unreadable:
+    """This node takes no part any more: it could not read its storage, and what it had under way may be half done."""
+
+
+@dataclass(slots=True, frozen=True)
 class MembersChanged:
     """Members came, left, or moved to another address: names and addresses, this node's own included."""
 
@@ -159,6 +164,7 @@ Effect = (
     | Refused
     | Misbehaved
     | Resumed
+    | Unreadable
 )
 
 

@@ -32,6 +32,7 @@ from vmq_cluster.effects import (
     Refused,
     Resumed,
     Transmit,
+    Unreadable,
 )
 from vmq_cluster.errors import ClusterError, StorageError, UnwrittenError
 from vmq_cluster.followers import Followers
@@ -53,6 +54,7 @@ _PATIENCE: Final = (1.0, 10.0)
 WRITE_AGAIN: Final = 1.0
 
 E = TypeVar("E")
+T = TypeVar("T")
 
 
 class ClusterNode:
@@ -258,14 +260,11 @@ class ClusterNode:
         Raises:
             ClusterError: the prefix, the key or the value is too long.
         """
-        self._running.metadata.put(prefix, key, value)
-        self._flush_soon()
+        self._write(self._running.metadata.put, prefix, key, value)
 
     def delete(self, prefix: str, key: bytes) -> bool:
         """Deletes a key; returns whether it had a value."""
-        deleted = self._running.metadata.delete(prefix, key)
-        self._flush_soon()
-        return deleted
+        return self._write(self._running.metadata.delete, prefix, key)
 
     def merge_with(self, prefix: str, merge: Merge) -> None:
         """What becomes of values that were written at the same time: see `Metadata.merge_with`."""
@@ -364,9 +363,9 @@ class ClusterNode:
         """Whoever relies on what was written calls it behind `flush`.
 
         Raises:
-            StorageError: it is not stored yet (`is_failing`).
+            StorageError: it is not stored yet (`is_failing`), or may never be (`Unreadable`).
         """
-        if self.failure is not None and self._machine is not None:
+        if self.failure is not None:
             raise self.failure
 
     # --- how it is done
@@ -381,6 +380,16 @@ class ClusterNode:
         if not self._is_flush_due:
             self._is_flush_due = True
             asyncio.get_running_loop().call_soon(self.flush)
+
+    def _write(self, what: Callable[..., T], *about: Any) -> T:
+        """Has something written at the end of this pass. What was there is read before."""
+        try:
+            done = what(*about)
+        except StorageError as error:
+            self._fail(error)
+            raise
+        self._flush_soon()
+        return done
 
     def _tick(self) -> None:
         if self._machine is not None:
@@ -452,6 +461,7 @@ class ClusterNode:
         if not isinstance(error, UnwrittenError):
             log.critical("the node stops: %s", error)
             self._machine = None
+            self._followers.tell(Unreadable())
         elif before is None:
             log.critical("the node takes no part until it can write: %s", error)
         self._end_leave(False)

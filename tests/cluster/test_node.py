@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from vmq_cluster.effects import (
     PeerUp,
     Refused,
     Resumed,
+    Unreadable,
 )
 from vmq_cluster.errors import ClusterError, StorageError
 from vmq_cluster.membership import Status
@@ -387,8 +389,9 @@ class UnreadableDisk(MemoryStorage):
         return super().get(key)
 
 
-async def test_a_node_that_cannot_read_what_it_is_told_stops(
-    nodes: list[ClusterNode], caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("writer", ["one", "two"])
+async def test_a_node_that_cannot_read_what_it_is_told_or_writes_over_stops(
+    nodes: list[ClusterNode], writer: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     disk = UnreadableDisk()
     one = await started(nodes, "one")
@@ -396,13 +399,19 @@ async def test_a_node_that_cannot_read_what_it_is_told_stops(
     up, down = asyncio.Event(), asyncio.Event()
     one.on(PeerUp, lambda _: up.set())
     one.on(PeerDown, lambda _: down.set())
+    told: list[Unreadable] = []
+    two.on(Unreadable, told.append)
     two.join(one.address)
     await asyncio.wait_for(up.wait(), PATIENCE)
     disk.is_bad = True
-    one.put("p", b"k", b"v")
+    with suppress(StorageError):  # whoever writes is told
+        {"one": one, "two": two}[writer].put("p", b"k", b"v")
     await asyncio.wait_for(down.wait(), PATIENCE)
     assert not two.is_running
     assert not two.is_failing
+    assert told == [Unreadable()]
+    with pytest.raises(StorageError, match="no sector there"):
+        two.check_stored()  # nobody counts on it
     assert "the node stops: no sector there" in caplog.text
 
 

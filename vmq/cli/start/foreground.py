@@ -5,12 +5,16 @@ import gc
 import logging
 import os
 import signal
+import sys
 from collections.abc import Callable, Coroutine, Iterable
 from types import FrameType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 from weakref import WeakValueDictionary
 
 from vmq.cli.terminal.console import FAILURE
+
+if TYPE_CHECKING:
+    from vmq.broker import Broker
 
 logger = logging.getLogger("vmq.cli")
 
@@ -68,6 +72,25 @@ def on_requests(reload: Callable[[], None], rotate: Callable[[], None]) -> None:
     for number, handle in zip(REQUESTS, (reload, rotate), strict=True):
         loop.add_signal_handler(number, handle)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, REQUESTS)
+
+
+async def until_end(stopping: asyncio.Event, broker: "Broker") -> None:
+    """Return when the broker is to stop; `stopping` is not set if it is to begin anew: its node can read again."""
+    awaited = [stopping]
+    if broker.clustering is not None:
+        awaited.append(broker.clustering.recovery.readable)
+    waiting = [asyncio.create_task(each.wait()) for each in awaited]
+    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    for each in waiting:
+        each.cancel()
+
+
+def begin_anew() -> NoReturn:
+    """End the process, whose broker has stopped, and begin it anew; service managers do so after a failure."""
+    logging.shutdown()
+    if "NOTIFY_SOCKET" in os.environ:
+        os._exit(FAILURE)
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - its own command line, and no shell
 
 
 async def leave_nothing() -> None:

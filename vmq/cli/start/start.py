@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from vmq.cli.start.foreground import (
+    begin_anew,
     leave_nothing,
     on_requests,
     on_signal,
     say_page,
     say_ready,
     settle_memory,
+    until_end,
     untrack_transports,
 )
 from vmq.cli.terminal import settings
@@ -296,12 +298,16 @@ async def _serve(
         say_page(_page_links(broker))
         running.ready()
         house = asyncio.create_task(running.keep_house())
-        await stopping.wait()
+        await until_end(stopping, broker)
         house.cancel()
-    running.stopping()
+    is_anew = not stopping.is_set()
+    if not is_anew:
+        running.stopping()
     await broker.stop()
     running.finish()
     logger.info("stopped")
+    if is_anew and not stopping.is_set():
+        begin_anew()
     await leave_nothing()
 
 

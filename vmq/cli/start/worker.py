@@ -13,7 +13,7 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING
 
-from vmq.cli.start.foreground import leave_nothing, on_signal, unless
+from vmq.cli.start.foreground import leave_nothing, on_signal, unless, until_end
 from vmq.cli.start.running import Running
 from vmq.cli.start.service import Notifier
 from vmq.cli.start.start import open_log, raise_file_limit, settle
@@ -84,12 +84,13 @@ async def _serve(sock: socket.socket, passing: socket.socket) -> bool:
         logger.info("stopped")
         return True
     if not stopping.is_set():
-        compiled = "yes" if is_compiled() else "no"
-        logger.info("started version=%s compiled=%s", __version__, compiled)
+        logger.info("started version=%s compiled=%s", __version__, "yes" if is_compiled() else "no")
         part.take_connections(passing)
         channel.send(WorkerReady())
         tasks = [asyncio.create_task(running.keep_house()), asyncio.create_task(part.tell())]
-        await stopping.wait()
+        await until_end(stopping, broker)
+        if not stopping.is_set():
+            channel.send(WorkerFailed("what it could not read can be read again"))
         for each in tasks:
             each.cancel()
         part.close()

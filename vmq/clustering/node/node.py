@@ -23,6 +23,7 @@ from vmq.clustering.node.key import key_of
 from vmq.clustering.node.leaving import NodeLeaving, say_farewell
 from vmq.clustering.node.metrics import counter_families, link_families
 from vmq.clustering.node.problems import ClusterProblems
+from vmq.clustering.node.recovery import Recovery
 from vmq.clustering.node.session_questions import SessionQuestions
 from vmq.clustering.node.storage_files import open_storage as open_whole
 from vmq.clustering.node.takeover import ClientTakeover
@@ -44,12 +45,7 @@ from vmq.persistence.group_commit import Committer
 from vmq.runtime.banning import Banning
 from vmq.runtime.metrics import Family
 from vmq.store.store import StoreError
-from vmq_cluster.effects import (
-    MembersChanged,
-    PeerDown,
-    PeerUp,
-    Resumed,
-)
+from vmq_cluster.effects import MembersChanged, PeerDown, PeerUp, Resumed, Unreadable
 from vmq_cluster.errors import ClusterError
 from vmq_cluster.leveldb import LevelStorage
 from vmq_cluster.node import ClusterNode
@@ -142,6 +138,8 @@ class Clustering:
         #: Lets clients in or not, once it is started.
         self.admission = Admission(core, self.joining, lambda: self.node, options.alone, turn_away)
         self._problems = ClusterProblems(self.joining)
+        #: What is done about a storage that could not be read.
+        self.recovery = Recovery(folder, open_storage)
         #: A member that was up is down, and not all are up again since.
         self._is_split = False
         self._splits = 0
@@ -174,7 +172,7 @@ class Clustering:
                 world=self._world,
                 nearby=self._nearby,
             )
-            self._listen_to(node)
+            self._listen_to(node, self._storage)
             self._outboxes = outboxes = Outboxes(
                 self._core, node, options.buffer_bytes, ack_remote=options.ack_after == "remote"
             )
@@ -326,6 +324,7 @@ class Clustering:
     async def stop(self) -> None:
         """Ends in order; the node stays a member."""
         await self.admission.stop()
+        await self.recovery.stop()
         if self.slots is not None and self._node is not None and self._node.is_running:
             await self.slots.hand_over()
         await self._close_slots()
@@ -392,10 +391,11 @@ class Clustering:
 
     # --- what happens to it
 
-    def _listen_to(self, node: ClusterNode) -> None:
+    def _listen_to(self, node: ClusterNode, storage: LevelStorage) -> None:
         node.on(PeerUp, self._on_up)
         node.on(PeerDown, self._on_down)
         node.on(MembersChanged, self._on_members)
+        node.on(Unreadable, lambda _: self.recovery.begin(storage))
         self.joining.listen_to(node)
 
     def _on_up(self, effect: PeerUp) -> None:

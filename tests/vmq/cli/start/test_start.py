@@ -111,6 +111,7 @@ from vmq.cli.main import main
 {STUBBORN}
 class SlowBroker:
     addresses = ["tcp://127.0.0.1:1"]
+    clustering = None
     def __init__(self, config, **_parts): pass
     async def start(self): pass
     async def stop(self):
@@ -221,3 +222,50 @@ def test_listeners_that_are_put_out_by_the_command_line_are_named(tmp_path: Path
         program.signal(signal.SIGTERM)
         done = program.finish()
     assert "put out by --listen: listener name=fleet url=tcp://127.0.0.1:1" in done.err
+
+
+#: Once, the node fails to read as soon as it has started.
+UNREADABLE = """
+import os
+from contextlib import suppress
+from vmq.__main__ import run
+from vmq.cli.start import start
+from vmq.clustering.node import recovery
+from vmq.clustering.node.node import Clustering
+from vmq_cluster.errors import StorageError
+
+def fail(*_):
+    raise StorageError("no sector there")
+
+async def start_node(node, *rest, start_node=Clustering.start):
+    def say_ready(addresses, say_ready=start.say_ready):
+        say_ready(addresses)
+        node._storage.get = fail
+        with suppress(StorageError):
+            node.node.put("p", b"k", b"v")
+
+    await start_node(node, *rest)
+    start.say_ready = say_ready
+
+if os.environ.pop("FAILS", ""):
+    recovery.LIFE = 0.0
+    Clustering.start = start_node
+run()
+"""
+
+
+@pytest.mark.parametrize(("manager", "code"), [({}, 0), ({"NOTIFY_SOCKET": "/nonexistent"}, 1)])
+def test_a_node_that_can_read_again_begins_anew(
+    tmp_path: Path, manager: dict[str, str], code: int
+) -> None:
+    """By itself, or as its manager does with what has failed."""
+    node = ("--node-name", "a", "--cluster-listen", f"ipc://{tmp_path}/node")
+    command = [sys.executable, "-c", UNREADABLE, *STARTED, str(tmp_path / "data"), *node]
+    with Program(command=command, env={"FAILS": "1", **manager}) as program:
+        if not manager:
+            program.wait_out(READY)
+            program.wait_out(READY, 2)
+            program.signal(signal.SIGTERM)
+        done = program.finish()
+    assert done.code == code
+    assert "can be read again" in done.err
