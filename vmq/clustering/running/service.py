@@ -19,6 +19,7 @@ from vmq.clustering.messages.links import LinkFrame, LinkHello
 from vmq.clustering.routing.routing import Routing
 from vmq.clustering.routing.shared_dispatch import SlotTargets
 from vmq.clustering.routing.subscribe_barrier import SubscribeBarrier
+from vmq.clustering.running.agreement import RouteAgreement
 from vmq.clustering.running.clients import (
     SlotClaims,
     SlotPackets,
@@ -56,8 +57,6 @@ MEMBERS: Final = "vmq.slot.members"
 TICK: Final = 0.1
 #: Looks until options are read, and it is counted what slots lack.
 LOOKS_A_SECOND: Final = 10
-#: Slots whose routes are compared with the metadata in each look.
-AGREED_AT_ONCE: Final = 16
 #: Seconds that a node which stops has to hand its slots over, and between two looks meanwhile.
 HAND_OVER: Final = 5.0
 _LOOK: Final = 0.02
@@ -137,9 +136,7 @@ class SlotService:
         self._hosts: dict[int, str] = {}
         self._intake = SlotIntake(self.machines, self._stores.get, self._now, self._turns.soon)
         self._timer: asyncio.TimerHandle | None = None
-        #: Slots whose routes were not compared since this node owns them, and the next that is to be.
-        self._not_agreed: set[int] = set()
-        self._next_agreed = 0
+        self._agreement: RouteAgreement | None = None
         self._unreadable: set[int] = set()
         #: Looks; those since somebody is in reach, or nobody.
         self._looks, self._looks_up, self._had_up = 0, 0, False
@@ -167,7 +164,10 @@ class SlotService:
 
     def start(self, barrier: SubscribeBarrier) -> None:
         """Serves from now on: the ports of the core are its own."""
+        assert self._routes is not None, "it hears of routes"
         self._barrier = barrier
+        parts = self.store, self.machines.slots, self._routes, barrier, self._hosts
+        self._agreement = RouteAgreement(self._node, *parts, lambda: self._is_running)
         node, core = self._node, self._core
         node.watch(MEMBERS, lambda _: self._set_members())
         own = SlotMember(self.store, self._options.host or node.name, self._options.slots)
@@ -319,7 +319,8 @@ class SlotService:
             slots.found()
         self.machines.tick(self._now())
         self._tell_unreadable()
-        self._agree()
+        if self._agreement is not None:
+            self._agreement.look()
         self._looks += 1
         if self._looks % LOOKS_A_SECOND == 0:
             self._tune()
@@ -353,42 +354,6 @@ class SlotService:
             return True  # they know of none, too
         has_all = len(self._stores) == len(others)
         return has_all and any(store in self.machines.slots.told_by for store in up)
-
-    def _agree(self) -> None:
-        """Owners compare their routes with the metadata: when they begin to serve, and now and then."""
-        routes, slots = self._routes, self.machines.slots
-        if routes is None:
-            return
-        self._not_agreed.update(slots.taken)
-        slots.taken.clear()
-        due = {(self._next_agreed + at) % slots.slots for at in range(AGREED_AT_ONCE)}
-        self._next_agreed = (self._next_agreed + AGREED_AT_ONCE) % slots.slots
-        wanted: dict[int, set[str]] = {}
-        for slot in sorted(due | self._not_agreed):
-            owner = slots.owners.get(slot)
-            if owner is not None and owner.serves(self.store):
-                self._not_agreed.discard(slot)
-                wanted[slot] = owner.attachments.subscribers.routes()
-        # Most slots have no routes, and nobody says that they had.
-        own = {slot: each for slot, each in wanted.items() if each or routes.says(slot)}
-        lent = [slot for slot in due if slot not in slots.owners and routes.says(slot)]
-        if own or lent:
-            self._compare(routes, own, lent)
-
-    def _compare(self, routes: ClusterRoutes, own: dict[int, set[str]], lent: list[int]) -> None:
-        """What these slots want is what is said of them, as far as it is this node's to say."""
-        slots, members = self.machines.slots, {self.store, *self._hosts}
-        belongs = self._node.machine.membership.belongs
-        others = len(self._node.members) - 1
-        barrier = self._barrier if belongs and len(self._node.up) == others else None
-        for slot, wanted in own.items():
-            owner = slots.owners[slot]
-            has_all = belongs and len(owner.cleared) == others
-            routes.own(slot, owner.view.epoch, wanted, has_all, members, barrier)
-        if barrier is not None:
-            for slot in lent:
-                view = slots.view(slot)
-                routes.lend(slot, store_of(view.owner), view.epoch, barrier)
 
     def _route_changed(self, topic_filter: str) -> None:
         scope, topic_filter = split_scope(topic_filter)

@@ -2,8 +2,10 @@
 
 import asyncio
 from collections.abc import Callable
-from itertools import count
+from dataclasses import dataclass, field
+from itertools import count, pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +21,15 @@ from vmq.clustering.slots.words import incarnation_of
 #: Messages that a bite has here: the clock goes on when it is looked at.
 _OF_A_BITE = 10
 _STORES = {"b": 2, "c": 3}
+
+
+@dataclass
+class Turn:
+    """A turn of the loop: the slots that are owned at its end, looks for time, and slots that were compared."""
+
+    owned: int = 0
+    looks: int = 0
+    compared: list[int] = field(default_factory=list)
 
 
 class Taken:
@@ -122,3 +133,38 @@ async def test_a_service_takes_nothing_of_a_link_that_it_has_ended(
         await until(lambda: a.links.life("b") == b.links.life("a") not in (0, life))
         await until(lambda: say(last))
         assert not set(stamps).intersection(range(had + 1, last))
+
+
+async def test_who_takes_slots_over_serves_clients_between_any_two(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with slotted(tmp_path) as nodes:
+        slots, loop = service(nodes["a"]).machines.slots, asyncio.get_running_loop()
+        agreement = service(nodes["a"])._agreement
+        assert agreement is not None
+        monkeypatch.setattr("vmq.clustering.running.agreement.BITE", 0)
+        turns: list[Turn] = [Turn()]
+
+        def next_turn() -> None:
+            turns[-1].owned = len(slots.owners)
+            turns.append(Turn())
+            loop.call_soon(next_turn)
+
+        def has_time() -> bool:
+            turns[-1].looks += 1
+            return turns[-1].looks == 1
+
+        def compare(slot: int, *rest: Any, compare: Any = agreement._compare) -> None:
+            turns[-1].compared.append(slot)
+            compare(slot, *rest)
+
+        monkeypatch.setattr(agreement, "_compare", compare)
+        monkeypatch.setattr(slots.here, "has_time", has_time)
+        next_turn()
+        before = turns[0].owned
+        await nodes.kill("b", monkeypatch)
+        await until(lambda: len(slots.owners) == slots.slots and not agreement._fresh)
+        owned = [each.owned for each in turns[:-1]]
+        assert owned[-1] - before > 1
+        assert max(b - a for a, b in pairwise(owned)) == 1
+        assert max(len(each.compared) for each in turns) == 1
