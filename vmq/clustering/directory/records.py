@@ -139,8 +139,7 @@ def taken_over(
     now: int,
     clean: bool,
     subscriptions: dict[str, int],
-    online: bool = True,
 ) -> Record:
     """The record with which a node becomes the owner of a session that had the record `before`."""
     since = now if before is None else max(now, before.since + 1)
-    return Record(node, since, clean, subscriptions, online)
+    return Record(node, since, clean, subscriptions)

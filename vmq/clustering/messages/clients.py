@@ -14,7 +14,7 @@ Mountpoint = Annotated[str, Meta(max_length=255)]
 ClientId = Annotated[str, Meta(min_length=1, max_length=65_535)]
 
 
-class _About(NodeMessage, frozen=True):
+class AboutClient(NodeMessage, frozen=True):
     """About one client."""
 
     mountpoint: Mountpoint
@@ -25,7 +25,7 @@ class _About(NodeMessage, frozen=True):
         return (self.mountpoint, self.client_id)
 
 
-class ClaimSession(_About, frozen=True, tag=10):
+class ClaimSession(AboutClient, frozen=True, tag=10):
     """To the node that has its connection: the client has come to `node`, close it [MQTT-3.1.4-2]."""
 
     node: Name
@@ -35,7 +35,7 @@ class ClaimSession(_About, frozen=True, tag=10):
     hops: Annotated[int, Meta(ge=0, le=16)] = 0
 
 
-class SessionFree(_About, frozen=True, tag=11):
+class SessionFree(AboutClient, frozen=True, tag=11):
     """To who claimed it: there is no connection, or none any more."""
 
 

@@ -55,7 +55,7 @@ class RemotePublish(NodeMessage, frozen=True, tag=1, gc=False):
     def check(self) -> None:
         """Refuses what no client could have published."""
         if self.topic not in _topics:
-            _check_topic(self.topic)
+            check_topic(self.topic)
         if self.flags & QOS == QOS:
             raise ValueError("QoS 3")
         if self.group and not split_shared(self.group)[0]:
@@ -74,7 +74,7 @@ class RemotePublishRun(NodeMessage, frozen=True, tag=2, gc=False):
         """Refuses what no client could have published, or not in one run."""
         topic = self.topic
         if topic not in _topics:
-            _check_topic(topic)
+            check_topic(topic)
         if self.count == 1 and _is_one(self.frames, topic):
             return
         if not _is_run(self.frames, len(self.topic).to_bytes(2, "big") + self.topic, self.count):
@@ -86,7 +86,8 @@ def flags_of(qos: int, retain: bool) -> int:
     return qos | RETAIN if retain else qos
 
 
-def _check_topic(topic: bytes) -> None:
+def check_topic(topic: bytes) -> None:
+    """Refuses what is no topic of a message, as `NodeMessage.check` does."""
     if topic in _topics:
         return
     try:

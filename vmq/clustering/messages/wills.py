@@ -5,10 +5,8 @@ from typing import Annotated
 from msgspec import Meta
 
 from vmq.clustering.messages.base import NodeMessage
-from vmq.clustering.messages.clients import ClientId, Who
-from vmq.clustering.messages.publishes import QOS, RETAIN, Mountpoint, Topic
-from vmq.mqtt.packets import ProtocolError
-from vmq.mqtt.topics import decode_topic_name
+from vmq.clustering.messages.clients import AboutClient
+from vmq.clustering.messages.publishes import QOS, RETAIN, Topic, check_topic
 
 Life = Annotated[int, Meta(ge=1, lt=1 << 62)]
 #: Numbers the connections with a will of one life.
@@ -22,21 +20,15 @@ class WillsBegin(NodeMessage, frozen=True, tag=61):
     life: Life
 
 
-class KeepWill(NodeMessage, frozen=True, tag=62):
+class KeepWill(AboutClient, frozen=True, tag=62):
     """The will of a client that is connected here."""
 
-    mountpoint: Mountpoint
-    client_id: ClientId
     life: Life
     number: Count
     topic: Topic
     payload: bytes
     flags: Annotated[int, Meta(ge=0, le=RETAIN | 2)]
     username: _User | None = None
-
-    @property
-    def who(self) -> Who:
-        return self.mountpoint, self.client_id
 
     @property
     def qos(self) -> int:
@@ -48,25 +40,16 @@ class KeepWill(NodeMessage, frozen=True, tag=62):
 
     def check(self) -> None:
         """Refuses what no client could have left."""
-        try:
-            decode_topic_name(self.topic)
-        except ProtocolError as error:
-            raise ValueError(f"its topic is none: {error}") from None
+        check_topic(self.topic)
         if self.qos == QOS:
             raise ValueError("QoS 3")
 
 
-class ForgetWill(NodeMessage, frozen=True, tag=63):
+class ForgetWill(AboutClient, frozen=True, tag=63):
     """Its connection is over: the will has been published, or is not to be."""
 
-    mountpoint: Mountpoint
-    client_id: ClientId
     life: Life
     number: Count
-
-    @property
-    def who(self) -> Who:
-        return self.mountpoint, self.client_id
 
 
 class WillsEnd(NodeMessage, frozen=True, tag=64):
