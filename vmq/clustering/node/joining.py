@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Final
 
@@ -126,6 +126,13 @@ class Joining:
         """Why this node has its name no more, if another has it for good."""
         membership = self._find_node().machine.membership
         return lost_name(self._name, membership.own.address) if membership.has_lost_name else ""
+
+    def problems(self, node: ClusterNode) -> Iterator[str]:
+        """What is wrong around a node that runs, in part or less safely than it is to."""
+        if self.lost or self.excluded_by:
+            yield self.lost or taken_out(self.excluded_by)
+        if away := sorted(node.machine.detector.down):
+            yield f"members of the cluster that cannot be reached: {', '.join(away)}"
 
     async def why_shut(self) -> str:
         """Why this node has no place in a cluster that it is to have; nothing if it has."""

@@ -22,7 +22,6 @@ from vmq.clustering.node.joining import Joining
 from vmq.clustering.node.key import key_of
 from vmq.clustering.node.leaving import NodeLeaving, say_farewell
 from vmq.clustering.node.metrics import counter_families, link_families
-from vmq.clustering.node.problems import ClusterProblems
 from vmq.clustering.node.recovery import Recovery
 from vmq.clustering.node.session_questions import SessionQuestions
 from vmq.clustering.node.storage_files import open_storage as open_whole
@@ -32,8 +31,7 @@ from vmq.clustering.routing.retained import ClusterRetained
 from vmq.clustering.routing.routing import Routing
 from vmq.clustering.routing.subscribe_barrier import BarrierPropagation, SubscribeBarrier
 from vmq.clustering.running.disk import SlotDisk
-from vmq.clustering.running.migration import Migration
-from vmq.clustering.running.opening import end_migration, migrate
+from vmq.clustering.running.migration import Migration, end_migration, migrate
 from vmq.clustering.running.routes import SLOT_ROUTES
 from vmq.clustering.running.service import SlotService
 from vmq.clustering.streams.service import Streams
@@ -137,7 +135,6 @@ class Clustering:
         self.joining = Joining(node_name(options), lambda: self.node)
         #: Lets clients in or not, once it is started.
         self.admission = Admission(core, self.joining, lambda: self.node, options.alone, turn_away)
-        self._problems = ClusterProblems(self.joining)
         #: What is done about a storage that could not be read.
         self.recovery = Recovery(folder, open_storage)
         #: A member that was up is down, and not all are up again since.
@@ -505,7 +502,7 @@ class Clustering:
         """Why the node cannot do its work now, or does it less safely than it is to."""
         node = self._node
         if node is not None and node.is_running and not self.admission.reason:
-            yield from self._problems.of(node)
+            yield from self.joining.problems(node)
         if self.slots is not None and node is not None and node.is_running:
             yield from self.slots.problems()
         if self._streams is not None:

@@ -33,6 +33,7 @@ from vmq.clustering.running.old_records import (
     decode_copy,
     decode_hints,
 )
+from vmq.clustering.running.service import SlotService
 from vmq.clustering.slots.copies import SlotCopy
 from vmq.clustering.slots.machine import SlotMachine
 from vmq.clustering.slots.words import split_scope
@@ -40,9 +41,11 @@ from vmq.core.context import Core
 from vmq.core.registry import Registry
 from vmq.core.subscriber import OURS, Subscriber
 from vmq.mqtt.topics import matches
+from vmq.persistence.group_commit import Committer
 from vmq.store.entries import scope_of
 from vmq.store.lines import scan, scan_line
-from vmq.store.store import Store
+from vmq.store.store import Store, StoreError
+from vmq_cluster.errors import ClusterError
 
 log = logging.getLogger("vmq.cluster")
 
@@ -259,6 +262,33 @@ class Migration:
         for key in copies:
             if registry is not None:
                 registry.purge(key[1:])
+
+
+def migrate(
+    slots: SlotService, core: Core, registries: Mapping[str, Registry], directory: Directory
+) -> Migration:
+    """Has slots take what the broker's store has of sessions.
+
+    Raises:
+        ClusterError: it cannot be read or written.
+    """
+    core.sessions = directory
+    machine, has_copies = slots.machines.slots, slots.here.replicas > 1
+    migration = Migration(
+        slots.name, slots.disk, machine, core, registries, directory, slots.say_routes, has_copies
+    )
+    try:
+        migration.run()
+    except StoreError as error:
+        raise ClusterError(f"sessions cannot come into slots: {error}") from None
+    return migration
+
+
+async def end_migration(migration: Migration | None, committer: Committer) -> None:
+    """No client may be let in before what slots took is out of the broker's store."""
+    if migration is not None:
+        await committer.finish_all()
+        migration.finish()
 
 
 class _WantedThere:
