@@ -6,9 +6,7 @@ Each port stands in front of the one that was there, which goes on to serve what
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from vmq.clustering.routing.shared_dispatch import SlotTargets
 from vmq.clustering.running.limits import limits_of
-from vmq.clustering.running.members import SlotMembers
 from vmq.clustering.slots.words import digest_of
 from vmq.core.context import CoreOptions
 from vmq.core.hook_sites import Answer, Pending
@@ -19,7 +17,6 @@ from vmq.core.source import Source
 from vmq.core.subscriber import Subscriber
 from vmq.durable import Confirmations
 from vmq.mqtt.message import Message
-from vmq.store.entries import scope_of
 
 if TYPE_CHECKING:
     from vmq.clustering.running.fronts import SlotFronts
@@ -126,29 +123,8 @@ class SlotPeers(Peers):
         self._fronts.wait_for_all(output)
 
 
-class SlotPublishes(SlotTargets):
-    """What is published here."""
-
-    def __init__(self, fronts: "SlotFronts", members: SlotMembers) -> None:
-        super().__init__()
-        self.are_asked = True
-        self._fronts = fronts
-        self._members = members
-
-    def find(self, mountpoint: str, topic: str) -> tuple[list[tuple[int, str]], list[str]]:
-        return self._fronts.targets(scope_of(mountpoint), topic)
-
-    def choose(
-        self, mountpoint: str, group: str, policy: str, here: int = 0, others: int = 0
-    ) -> tuple[int, str] | None:
-        return self._members.choose(mountpoint, group, policy, here, others)
-
-    def offer(self, slots: list[tuple[int, str]], message: Message, source: Source) -> None:
-        self._fronts.offer(slots, message, source)
-
-
 class SlotPackets(FrontPort):
-    """What clients say."""
+    """What clients say. Not `SlotFronts` itself: a compiled class has no base of another extension module."""
 
     def __init__(self, fronts: "SlotFronts") -> None:
         super().__init__()

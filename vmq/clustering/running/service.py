@@ -24,7 +24,6 @@ from vmq.clustering.running.clients import (
     SlotClaims,
     SlotPackets,
     SlotPeers,
-    SlotPublishes,
     SlotSessions,
     SlotSubscriptions,
 )
@@ -32,7 +31,7 @@ from vmq.clustering.running.disk import SlotDisk
 from vmq.clustering.running.fronts import SlotFronts
 from vmq.clustering.running.limits import limits_as_configured
 from vmq.clustering.running.links import LinkLives
-from vmq.clustering.running.members import SlotMembers
+from vmq.clustering.running.publishes import SlotPublishes
 from vmq.clustering.running.routes import ClusterRoutes
 from vmq.clustering.running.rows import SlotRows
 from vmq.clustering.running.status import SlotStatus, SlotTally
@@ -179,8 +178,8 @@ class SlotService:
         core.propagation = SlotSubscriptions(self.fronts, core.propagation)
         core.sessions = SlotSessions(self.fronts, core.sessions)
         core.peers = SlotPeers(self.fronts, core.peers)
-        members = SlotMembers(self.machines, self._registries, core.choose)
-        self._routing.set_slots(SlotPublishes(self.fronts, members))
+        given = self.machines, self.fronts, self._registries, core.choose
+        self._routing.set_slots(SlotPublishes(*given))
         self._tick()
 
     def take_part(self) -> None:

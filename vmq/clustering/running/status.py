@@ -65,21 +65,23 @@ class SlotStatus:
 
     def figures(self, client_id: str) -> SessionFigures | None:
         """How a session is that is in a slot of this node; None: there is none."""
+        owner = self._owner(client_id)
+        return None if owner is None else _figures(owner, client_id)
+
+    def _owner(self, client_id: str) -> SlotOwner | None:
+        """Who has a client's session, in this node."""
         owner = self._machines.slots.owners.get(slot_of(client_id, self._machines.slots.slots))
         register = None if owner is None else owner.state.registers.get(client_id)
-        if owner is None or register is None or not register.session:
-            return None
-        return _figures(owner, client_id)
+        return owner if register is not None and register.session else None
 
     def contents(self, client_id: str) -> list[tuple[str, Delivery]] | None:
         """What is in the queue of a session in a slot of this node, and how far it is; None: there is none."""
-        owner = self._machines.slots.owners.get(slot_of(client_id, self._machines.slots.slots))
-        register = None if owner is None else owner.state.registers.get(client_id)
-        if owner is None or register is None or not register.session:
+        owner = self._owner(client_id)
+        if owner is None:
             return None
         state, found, sent = owner.state, [], set()
         state.load(client_id)
-        for packet_id, each in register.window.items():
+        for packet_id, each in state.registers[client_id].window.items():
             sent.add(each.dot)
             message = state.messages.get(each.dot)
             if each.is_received or message is None:

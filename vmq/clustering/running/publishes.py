@@ -8,18 +8,23 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from vmq.clustering.front.sessions import SessionNode
+from vmq.clustering.routing.shared_dispatch import SlotTargets
 from vmq.clustering.routing.shares import LOCAL_ONLY, RANDOM
+from vmq.clustering.running.fronts import SlotFronts
 from vmq.clustering.slots.words import slot_of
 from vmq.core.registry import Registry
+from vmq.core.source import Source
+from vmq.mqtt.message import Message
 from vmq.protocol.front_queue import FrontQueue
 from vmq.store.entries import scope_of
 
 
-class SlotMembers:
-    """The members of share groups as the node sees them where a message was published.
+class SlotPublishes(SlotTargets):
+    """What is published on one node; of share groups it sees the members as they are there.
 
     Args:
         machines: this node's, which know which slots have members.
+        fronts: by which slots get it.
         registries: the topic trees of this node, in which its own clients are.
         draw: draw(n) is a random number from 0 to n - 1.
     """
@@ -27,21 +32,28 @@ class SlotMembers:
     def __init__(
         self,
         machines: SessionNode,
+        fronts: SlotFronts,
         registries: Mapping[str, Registry],
         draw: Callable[[int], int],
     ) -> None:
+        super().__init__()
+        self.are_asked = True
+        self._fronts: Final = fronts
         self._routes: Final = machines.routes
         self._registries: Final = registries
         self._slots: Final = machines.slots.slots
         self._draw: Final = draw
 
-    def choose(
-        self, mountpoint: str, group: str, policy: str, here: int, others: int
-    ) -> tuple[int, str] | None:
-        """See `vmq.clustering.routing.shared_dispatch.SlotTargets`.
+    def find(self, mountpoint: str, topic: str) -> tuple[list[tuple[int, str]], list[str]]:
+        return self._fronts.targets(scope_of(mountpoint), topic)
 
-        A slot with connected members has the same chance as each connected member that is in none.
-        """
+    def offer(self, slots: list[tuple[int, str]], message: Message, source: Source) -> None:
+        self._fronts.offer(slots, message, source)
+
+    def choose(
+        self, mountpoint: str, group: str, policy: str, here: int = 0, others: int = 0
+    ) -> tuple[int, str] | None:
+        """A slot with connected members has the same chance as each connected member that is in none."""
         scoped = scope_of(mountpoint) + group
         if policy != RANDOM:
             near = self._here(mountpoint, group)
