@@ -253,6 +253,7 @@ async def create_stream(broker: "BrokerView", name: str, options: dict[str, Any]
             if name in streaming.catalog.streams:
                 admin.delete_stream(streaming.catalog, name)
             raise RefusedError(lacking)
+        await broker.clustering.streams.introductions.tell_all(name, _PLACING)
     return _row(broker, row)
 
 

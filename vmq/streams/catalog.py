@@ -33,7 +33,7 @@ from vmq.streams.definition import (
     write_definition,
 )
 from vmq.streams.groups.port import GroupsElsewhere
-from vmq.streams.growing import grow
+from vmq.streams.growing import grow, open_beside
 from vmq.streams.leaving import LeavingStreams, set_aside
 from vmq.streams.log.checkpoint import sync_folder
 from vmq.streams.log.commits import Commits
@@ -275,7 +275,7 @@ class Catalog:
                 stream.fed = origin == "command"
                 self.streams[path.name] = stream
         for name, options in declared.items():
-            self._put(name, options, "config")
+            self._add(options, self._stream(*self._begin(name, options, "config")))
 
     def _stream(self, path: Path, options: StreamOptions, origin: Origin) -> Stream:
         return Stream(path, options, origin, self.commits, self._time, self.room)
@@ -284,22 +284,25 @@ class Catalog:
         """By the clock as it is then."""
         return self.clock()
 
-    def _put(
+    def _add(self, declared: StreamOptions, made: Stream) -> None:
+        self.streams[made.name] = made
+        made.declared = declared
+
+    def open_new(
         self, name: str, options: StreamOptions, origin: Origin, stream_id: str | None = None
-    ) -> Stream:
-        """Makes a stream, or gives it other options."""
-        self.streams[name] = made = self._stream(*self._begin(name, options, origin, stream_id))
-        made.declared = options
-        return made
+    ) -> "asyncio.Future[Stream]":
+        """Has a thread make a stream, of a broker that runs; nobody is told of it yet.
+
+        Raises:
+            StreamError: the name is unusable, or there are too many streams.
+            OSError: the disk, also of what is returned.
+        """
+        make = partial(self._stream, *self._begin(name, options, origin, stream_id))
+        return open_beside(self.leaving, name, make, partial(self._add, options))
 
     async def _make(self, name: str, options: StreamOptions, origin: Origin) -> Stream:
-        """Makes a stream, of a broker that runs; a thread makes its partitions: each takes the disk a moment."""
         self._check_room(options.partitions)
-        make = partial(self._stream, *self._begin(name, options, origin))
-        with self.leaving.hold(name):
-            made = await self.commits.loop.run_in_executor(None, make)
-        self.streams[name] = made
-        made.declared = options
+        made = await self.open_new(name, options, origin)
         self.on_change()
         self.on_definition(name)
         return made
@@ -330,6 +333,7 @@ class Catalog:
 
     async def close(self, patience: float = 5.0) -> bool:
         """Writes what is gathered and closes everything; False if that took longer than `patience` seconds."""
+        await self.leaving.opened()
         written = await self.commits.close(patience)
         for thread in (self.columns, self.janitor, self.scrubber):
             await self.commits.loop.run_in_executor(None, thread.stop)
@@ -402,27 +406,22 @@ class Catalog:
     def adopt(
         self, name: str, options: StreamOptions, origin: Origin, stream_id: str | None = None
     ) -> Stream:
-        """Has a stream as the cluster defines it: makes it, or gives it other options while it is fed.
-
-        Without `stream_id` it keeps its id.
+        """Has a stream as the cluster defines it, while it is fed. Without `stream_id` it keeps its id.
 
         Raises:
-            StreamError: the name is unusable, or there are too many streams.
+            UnknownStreamError: there is none of this name (`open_new`).
             OSError: the disk.
         """
-        stream = self.streams.get(name)
-        if stream is None:
-            stream = self._put(name, options, origin, stream_id)
-        else:
-            options = options.with_copies_of(stream.options)
-            stream_id = stream.stream_id if stream_id is None else stream_id
-            wanted = options, origin, stream_id
-            if (stream.options, stream.origin, stream.stream_id) != wanted:
-                write_definition(stream.folder, *wanted)
-                stream.stream_id = stream_id
-            if stream.options != options:
-                stream.set_options(options)
-            stream.origin = origin
+        stream = self.get(name)
+        options = options.with_copies_of(stream.options)
+        stream_id = stream.stream_id if stream_id is None else stream_id
+        wanted = options, origin, stream_id
+        if (stream.options, stream.origin, stream.stream_id) != wanted:
+            write_definition(stream.folder, *wanted)
+            stream.stream_id = stream_id
+        if stream.options != options:
+            stream.set_options(options)
+        stream.origin = origin
         self.on_change()
         return stream
 

@@ -30,6 +30,8 @@ class LeavingStreams:
 
     def __init__(self) -> None:
         self._leaving: dict[str, Future[Path]] = {}
+        #: Those of them that are being made, or grow.
+        self._held: set[Future[Path]] = set()
 
     def add(
         self, name: str, moved: "Future[Path]", partitions: Sequence[Partition]
@@ -81,10 +83,17 @@ class LeavingStreams:
         """One of this name is being made, or grows: whatever else is to become of it waits for that."""
         made: Future[Path] = Future()
         self._leaving[name] = made
+        self._held.add(made)
         try:
             yield
         finally:
+            self._held.discard(made)
             made.set_result(Path())
+
+    async def opened(self) -> None:
+        """Returns when none is being made, and none grows."""
+        while self._held:
+            await asyncio.wait([asyncio.wrap_future(each) for each in self._held])
 
     def check(self, name: str) -> None:
         """Looks whether that of this name is gone.

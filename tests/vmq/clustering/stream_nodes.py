@@ -88,9 +88,10 @@ def sides(a: Broker, b: Broker) -> tuple[Broker, Broker]:
 
 
 def agree(*brokers: Broker, streams: list[str]) -> bool:
-    """Whether all nodes see the same owners, and all of them in records."""
+    """Whether all nodes have the same streams and see the same owners, and all of these in records."""
     return all(
-        len({tuple(owners(each, name)) for each in brokers}) == 1
+        len({stream(each, name).stream_id for each in brokers}) == 1
+        and len({tuple(owners(each, name)) for each in brokers}) == 1
         and None
         not in [noted(each, name, n) for each in brokers for n in range(len(owners(each, name)))]
         and {tuple(owners(each, name)) for each in brokers}

@@ -294,8 +294,8 @@ async def test_partitions_are_opened_together_and_all_or_none(
     catalog = opened()
     monkeypatch.setattr("vmq.streams.catalog.open_partition", meet)
     with pytest.raises(OSError, match="Input/output error"):
-        catalog.adopt("made", options(partitions=3), "command")
+        await catalog.create("made", options(partitions=3))
     assert [each.closed for each in made] == [True, True]
     failing.clear()
-    stream = catalog.adopt("made", options(partitions=3), "command")
+    stream = await catalog.create("made", options(partitions=3))
     assert [each.number for each in stream.partitions] == [0, 1, 2]

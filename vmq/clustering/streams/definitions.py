@@ -52,7 +52,6 @@ class Definitions:
         self._members = members
         self._on_adopted = on_adopted
         self._on_followed = on_followed
-        self._growing: set[asyncio.Task[None]] = set()
 
     def reconcile(self, stream: "Stream", *, is_new: bool = False) -> None:
         """Makes what this node wants of a stream, and what the cluster knows of it, the same.
@@ -167,7 +166,8 @@ class Definitions:
         self._on_followed()
 
     def adopt(self, name: str, raw: bytes) -> None:
-        """Has a stream of this definition."""
+        """Has a stream of this definition: soon, if a thread has to open partitions first."""
+        from vmq.streams.growing import open_more
         from vmq.streams.log.errors import StreamError
 
         catalog, records = self._catalog, self._records
@@ -179,37 +179,36 @@ class Definitions:
                 options = msgspec.structs.replace(options, partitions=len(had.partitions))
                 since = max(records.now(), found.since + 1)
                 records.define(name, msgspec.structs.replace(found, options=options, since=since))
-            if had is not None and len(had.partitions) < options.partitions:
-                self._grow(had, options.partitions)
+            if had is None:
+                new = name, options, found.origin, found.stream_id
+                self._follow_after(name, catalog.open_new(*new))
+                return
+            if len(had.partitions) < options.partitions:
+                self._follow_after(name, open_more(catalog.leaving, had, options.partitions))
                 return
             stream = catalog.adopt(name, options, found.origin, found.stream_id)
         except (PlaceError, StreamError, OSError) as error:
-            log.error("this node cannot keep the stream %r of the cluster: %s", name, error)
+            self._cannot_keep(name, error)
             return
         stream.fed = found.origin == "command" or self._is_configured(name)
         catalog.on_change()
         self._on_adopted()
 
-    def _grow(self, stream: "Stream", count: int) -> None:
-        """Has a stream get partitions, and be as it is defined then."""
-        from vmq.streams.growing import grow
-        from vmq.streams.log.errors import StreamError
+    def _follow_after(self, name: str, opening: "asyncio.Future[Any]") -> None:
+        """Has a stream be as it is defined then, once a thread has opened its partitions."""
 
-        def grown(growing: "asyncio.Task[None]") -> None:
-            self._growing.discard(growing)
-            if growing.cancelled():
+        def opened(opening: "asyncio.Future[Any]") -> None:
+            if opening.cancelled():
                 return
-            error = growing.exception()
-            # A StreamError: it was growing already, or is gone.
-            if error is None or isinstance(error, StreamError):
+            if (error := opening.exception()) is None:
                 self._follow_late(name)
             else:
-                log.error("this node cannot keep all partitions of the stream %r: %s", name, error)
+                self._cannot_keep(name, error)
 
-        name, leaving = stream.name, self._catalog.leaving
-        growing = asyncio.get_running_loop().create_task(grow(leaving, stream, count))
-        self._growing.add(growing)
-        growing.add_done_callback(grown)
+        opening.add_done_callback(opened)
+
+    def _cannot_keep(self, name: str, error: BaseException) -> None:
+        log.error("this node cannot keep the stream %r of the cluster: %s", name, error)
 
     def _is_configured(self, name: str) -> bool:
         members = self._members()

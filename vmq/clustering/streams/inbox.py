@@ -4,17 +4,26 @@ A stream may have become replicated since it was sent: then its groups get it.
 """
 
 import logging
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from vmq.clustering.delivery.outboxes import Outboxes
-from vmq.clustering.messages.streams import Append, AppendRun, PartitionRows
+from vmq.clustering.messages.streams import Append, AppendRun, Define, PartitionRows
 from vmq.clustering.streams.routed_appender import RoutedAppender
+from vmq.core.context import Core
+from vmq.core.on_commit import OnCommit
+from vmq.durable import Durable
 
 if TYPE_CHECKING:
     from vmq.clustering.streams.replicas import Replicas
     from vmq.streams.catalog import Catalog, Stream
 
 log = logging.getLogger("vmq.cluster")
+
+M = TypeVar("M", Append, AppendRun, Define, PartitionRows)
+#: What has to be safe before a message is confirmed.
+Safe = tuple[Durable, int]
 
 
 class TakesRows(Protocol):
@@ -41,6 +50,8 @@ class InboxStreams(Protocol):
     @property
     def handover(self) -> LooksLater | None: ...
 
+    def hear_of(self, name: str, definition: bytes) -> None: ...
+    def when_open(self, name: str, call: Callable[[], None]) -> bool: ...
     def tap(self, stream: "Stream") -> RoutedAppender: ...
     def owner(self, stream: str, partition: int) -> str | None: ...
     def owners(self, stream: "Stream") -> list[str | None]: ...
@@ -51,62 +62,102 @@ class StreamInbox:
 
     Args:
         streams: the node's.
+        core: the broker's.
         outboxes: to the other nodes, whose messages are confirmed once they are safe.
     """
 
-    def __init__(self, streams: InboxStreams, outboxes: Outboxes) -> None:
+    def __init__(self, streams: InboxStreams, core: Core, outboxes: Outboxes) -> None:
         self._streams = streams
+        self._core = core
         self._outboxes = outboxes
+        self._on(Append, self.append, for_streams=True)
+        self._on(AppendRun, self.append_run)
+        self._on(PartitionRows, self.take_rows, for_streams=True)
+        self._on(Define, self.define)
 
-    def _stream(self, peer: str, name: str) -> "Stream | None":
+    def _on(
+        self, kind: type[M], handle: Callable[[str, M], Safe | None], *, for_streams: bool = False
+    ) -> None:
+        def take(peer: str, message: M) -> None:
+            if safe := handle(peer, message):
+                self._outboxes.arrivals.confirming(peer).answer_after(*safe)
+
+        self._outboxes.on(kind, take, for_streams=for_streams)
+
+    def _when_open(
+        self, handle: Callable[[str, M], Safe | None], peer: str, message: M, name: str
+    ) -> Safe | None:
+        """Has a message handled once its stream is open, if that is on its way; returns what is safe then."""
+        handled = Durable()
+
+        def go_on() -> None:
+            if self._outboxes.arrivals.is_closed:
+                return  # its sender has it, for the next life
+            assert self._core.store is not None, "a node has a store"
+            kept = OnCommit(self._core.outbox, self._core.store)
+            if safe := handle(peer, message):
+                kept.answer_after(*safe)
+            kept.after(partial(handled.advance, 1))
+            self._outboxes.flush()
+
+        return (handled, 1) if self._streams.when_open(name, go_on) else None
+
+    def define(self, peer: str, message: Define) -> Safe | None:
+        """What a stream is: confirmed when it is open here."""
+        was_loaded = self._streams.catalog is not None
+        self._streams.hear_of(message.stream, message.definition)
+        then = _nothing if was_loaded else self.define
+        return self._when_open(then, peer, message, message.stream)
+
+    def _stream(self, name: str) -> "Stream | None":
         catalog = self._streams.catalog
-        if catalog is None:
-            return None
-        stream = catalog.streams.get(name)
-        if stream is None:
-            log.warning("messages from %s are dropped: the stream %r was deleted", peer, name)
-        return stream
+        return None if catalog is None else catalog.streams.get(name)
 
-    def on_append(self, peer: str, message: Append) -> None:
+    def _later(
+        self, handle: Callable[[str, M], Safe | None], peer: str, message: M, name: str
+    ) -> Safe | None:
+        """As `_when_open`, of what is lost if its stream does not come."""
+        later = self._when_open(handle, peer, message, name)
+        if later is None and self._streams.catalog is not None:
+            log.warning("messages from %s are dropped: the stream %r was deleted", peer, name)
+        return later
+
+    def append(self, peer: str, message: Append) -> Safe | None:
         """A message for a partition that this node owns, or owned."""
         streams = self._streams
-        stream = self._stream(peer, message.stream)
+        stream = self._stream(message.stream)
         if stream is None:
-            return
+            return self._later(self.append, peer, message, message.stream)
         if stream.is_replicated:
-            streams.replicas.take(peer, stream, message)
-            return
+            return streams.replicas.take(stream, message)
         commit = streams.tap(stream).take(message)
         if commit and any(streams.owners(stream)):
             self._look_later()  # should it have come here though it is another's
-        safe = stream.appender.safe_of(message.topic, message.client_id)
-        self._outboxes.arrivals.confirming(peer).answer_after(safe, commit)
+        return stream.appender.safe_of(message.topic, message.client_id), commit
 
-    def on_run(self, peer: str, run: AppendRun) -> None:
+    def append_run(self, peer: str, run: AppendRun) -> Safe | None:
         """Messages at QoS 0."""
-        stream = self._stream(peer, run.stream)
+        stream = self._stream(run.stream)
         if stream is None:
-            return
+            return self._later(self.append_run, peer, run, run.stream)
         if stream.is_replicated:
             self._streams.replicas.take_run(stream, run)
         else:
             self._streams.tap(stream).take_run(run)
+        return None
 
-    def on_rows(self, peer: str, rows: PartitionRows) -> None:
+    def take_rows(self, peer: str, rows: PartitionRows) -> Safe | None:
         """Rows that a node had of a partition."""
         streams = self._streams
-        stream = self._stream(peer, rows.stream)
+        stream = self._stream(rows.stream)
         if stream is None or streams.places is None:
-            return
+            return self._later(self.take_rows, peer, rows, rows.stream)
         if stream.is_replicated:
-            streams.replicas.take_rows(peer, stream, rows)
-            return
+            return streams.replicas.take_rows(peer, stream, rows)
         commit = streams.places.take_rows(peer, rows)
         if streams.owner(rows.stream, rows.partition) is not None:
             self._look_later()
-        if commit:
-            safe = stream.appender.safe[rows.partition]
-            self._outboxes.arrivals.confirming(peer).answer_after(safe, commit)
+        return (stream.appender.safe[rows.partition], commit) if commit else None
 
     def take_back(self, message: Append) -> int | None:
         """Has who owns the partition now get what waited for a node that will not have it.
@@ -128,3 +179,7 @@ class StreamInbox:
     def _look_later(self) -> None:
         if self._streams.handover is not None:
             self._streams.handover.look_later()
+
+
+def _nothing(_peer: str, _message: Define) -> None:
+    """All is done."""

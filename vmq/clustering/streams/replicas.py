@@ -200,15 +200,13 @@ class Replicas:
         if self.groups is not None:
             self.groups.deleted(stream)
 
-    def take(self, peer: str, stream: "Stream", message: Append) -> None:
-        """A message that was sent before its stream was replicated; its sender has it until it is safe."""
-        confirming = self._outboxes.arrivals.confirming(peer)
+    def take(self, stream: "Stream", message: Append) -> tuple[Durable, int]:
+        """A message that was sent before its stream was replicated; returns what its sender keeps it for."""
         if self.groups is None:
-            confirming.answer_after(Durable(), 1)  # never: its sender keeps it
-            return
+            return Durable(), 1  # never: its sender keeps it
         tap = self.groups.roads.tap(stream)
-        if number := tap.take(message):
-            confirming.answer_after(tap.safe_of(message.topic, message.client_id), number)
+        number = tap.take(message)
+        return tap.safe_of(message.topic, message.client_id), number
 
     def take_back(self, stream: "Stream", message: Append) -> int:
         """A message that waited for a node that will not have it: `written` says when it is safe, if this is not 0."""
@@ -241,7 +239,9 @@ class Replicas:
             row = DottedRow(*given, int(self._core.wall_clock() * 1_000_000))
             self.groups.roads.add_row(address, number, row, publisher, then)
 
-    def take_rows(self, peer: str, stream: "Stream", message: PartitionRows) -> None:
+    def take_rows(
+        self, peer: str, stream: "Stream", message: PartitionRows
+    ) -> tuple[Durable, int] | None:
         """Rows of a partition that a node had: likewise."""
         from vmq.clustering.streams.rows import RowsError, unpack
         from vmq.streams.log.gathering import Gathering
@@ -253,11 +253,11 @@ class Replicas:
             rows = unpack(message.rows)
         except RowsError as error:
             log.error("rows from %s for the stream %s: %s", peer, message.stream, error)
-            return
-        if producer is not None and rows.num_rows:
-            stream.appender.messages += rows.num_rows
-            number = producer.add(Gathering.of(rows), rows.nbytes)
-            self._outboxes.arrivals.confirming(peer).answer_after(producer.safe, number)
+            return None
+        if producer is None or not rows.num_rows:
+            return None
+        stream.appender.messages += rows.num_rows
+        return producer.safe, producer.add(Gathering.of(rows), rows.nbytes)
 
     async def settle(self, stream: str, patience: float) -> str:
         """Returns when a stream is placed and its partitions are led: "", or what is wrong if that gets no further.

@@ -18,21 +18,20 @@ from typing import TYPE_CHECKING, Any
 from vmq.clustering.delivery.outboxes import Outboxes
 from vmq.clustering.messages.streams import (
     Append,
-    AppendRun,
     AskOffsets,
     AskPage,
-    Define,
     HoldPartition,
     Offsets,
     PageFound,
     PartitionHeld,
-    PartitionRows,
 )
 from vmq.clustering.streams.damage import StreamDamage
 from vmq.clustering.streams.definitions import Definitions
 from vmq.clustering.streams.figures import stream_families
 from vmq.clustering.streams.hold import PartitionHolds
 from vmq.clustering.streams.inbox import StreamInbox
+from vmq.clustering.streams.introductions import Introductions
+from vmq.clustering.streams.loading import Loading
 from vmq.clustering.streams.metadata import STREAMS, chosen, merge, parts_of
 from vmq.clustering.streams.owners import Owners
 from vmq.clustering.streams.records import StreamRecords
@@ -113,13 +112,9 @@ class Streams(StreamFinder):
         #: Where nodes serve Flight; replaced, never changed: Flight looks in its threads.
         self._addresses: dict[str, str] = {}
         self._taps: dict[str, RoutedAppender] = {}
-        #: Peers and streams of which they were told since their link is up.
-        self._introduced: set[tuple[str, str]] = set()
-        self._inbox = StreamInbox(self, outboxes)
-        outboxes.on(Append, self._inbox.on_append, for_streams=True)
-        outboxes.on(AppendRun, self._inbox.on_run)
-        outboxes.on(Define, self._on_define)
-        outboxes.on(PartitionRows, self._inbox.on_rows, for_streams=True)
+        self._loading = Loading(self._need_catalog)
+        self.introductions = Introductions(self._records, outboxes, self.up)
+        self._inbox = StreamInbox(self, core, outboxes)
         outboxes.on(AskOffsets, self._on_question)
         outboxes.on(Offsets, self._on_question)
         outboxes.on(AskPage, self._on_question)
@@ -206,7 +201,7 @@ class Streams(StreamFinder):
         self._members = set(members)
         if self._members == {self.own_name}:
             self._is_leaving = False
-        self._introduced = {each for each in self._introduced if each[0] in self._members}
+        self.introductions.keep(self._members)
         self._look_again()
 
     def on_up(self) -> None:
@@ -217,7 +212,7 @@ class Streams(StreamFinder):
 
     def on_down(self, peer: str) -> None:
         """A peer is down; when it is back it may have forgotten."""
-        self._introduced = {each for each in self._introduced if each[0] != peer}
+        self.introductions.forget(peer)
         self._holding.on_down(peer)
         self.replicas.set_up(self.up())
 
@@ -386,25 +381,25 @@ class Streams(StreamFinder):
 
     def introduce(self, peer: str, stream: str) -> bool:
         """Makes sure that a peer knows a stream before what is sent to it next; False if there is no room."""
-        if (peer, stream) in self._introduced:
-            return True
-        definition = self._records.get("stream", stream)
-        if definition and not self._outboxes.send(peer, Define(stream, definition)):
-            return False
-        self._introduced.add((peer, stream))
-        return True
+        return self.introductions.tell(peer, stream)
 
     # --- messages of other nodes
 
-    def _on_define(self, peer: str, message: Define) -> None:
-        """Adds a stream of which the metadata do not tell here yet. That it was deleted they would tell."""
-        if self._records.get("stream", message.stream) is not None:
+    def hear_of(self, name: str, definition: bytes) -> None:
+        """Has a stream of which the metadata do not tell here yet. That it was deleted they would tell."""
+        if self._records.get("stream", name) is not None:
             return
-        catalog = self._need_catalog()
-        if catalog is None or message.stream in catalog.streams or self._definitions is None:
-            return
-        self._definitions.adopt(message.stream, message.definition)
-        self._look_again()
+        if self.catalog is None:
+            self._load()
+        elif name not in self.catalog.streams and self._definitions is not None:
+            self._definitions.adopt(name, definition)
+
+    def when_open(self, name: str, call: Callable[[], None]) -> bool:
+        """Whether a stream of this name is on its way into the catalog, or out; `call` is called after that."""
+        catalog = self.catalog
+        return self._loading.then(call) or (
+            catalog is not None and catalog.leaving.then(name, call)
+        )
 
     def _on_question(self, peer: str, message: AskOffsets | Offsets | AskPage | PageFound) -> None:
         if self.places is not None:
@@ -447,7 +442,7 @@ class Streams(StreamFinder):
             return
         for name in sorted({each[1] for each in parts if each[:1] in (["stream"], ["config"])}):
             if self._records.get("stream", name):
-                self._need_catalog()
+                self._load()
             if self._definitions is not None:
                 self._definitions.follow(name)
         self._look_again()
@@ -480,6 +475,10 @@ class Streams(StreamFinder):
     def _begin_at(self, stream: "Stream", number: int, offset: int) -> None:
         if self.places is not None:
             self.places.begin_at(stream, number, offset)
+
+    def _load(self) -> None:
+        if self.catalog is None and not self.failure and self._is_started:
+            self._loading.begin()
 
     def _need_catalog(self) -> "Catalog | None":
         if self.catalog is None and not self.failure and self._is_started:

@@ -44,7 +44,7 @@ async def test_a_message_that_finds_no_owner_stays_and_goes_there_later(tmp_path
     async with nodes(tmp_path, "a", "b", s=ONE) as (a, b):
         owner, other = sides(a, b)
         streams = clustering(other).streams
-        streams._inbox.on_append("a", replace(MESSAGE, hops=MAX_HOPS))
+        streams._inbox.append("a", replace(MESSAGE, hops=MAX_HOPS))
         await until(lambda: kept([other], "s") == 1 or kept([owner], "s") == 1)
         await until(lambda: kept([owner], "s") == 1 and kept([other], "s") == 0)
         assert await total([owner], "s") == [b"payload"]

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from pyarrow import flight
 
 from tests.support.present import present
-from tests.support.until import until
+from tests.support.until import PATIENCE, until
 from tests.vmq.clustering.nodes import address, clustering, together
 from tests.vmq.clustering.stream_nodes import (
     TOPICS,
@@ -40,6 +40,7 @@ from vmq.clustering.streams.metadata import decode_definition
 from vmq.streams.damaged import open_partitions
 from vmq.streams.leaving import LeavingStreams
 from vmq.streams.log.partition import Partition
+from vmq.streams.serving import opening as libraries
 
 # --- definitions
 
@@ -100,19 +101,26 @@ async def test_what_a_configuration_says_counts_when_it_is_new(tmp_path: Path) -
         await changed.stop()
 
 
-async def test_a_stream_that_grows_has_its_partitions_opened_beside_the_loop_everywhere(
+async def test_a_stream_that_is_made_or_grows_is_opened_beside_the_loop_everywhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    opening = list[threading.Thread]()
+    loading, opening = list[threading.Thread](), list[threading.Thread]()
+    check = libraries.check_libraries
+
+    def checked() -> None:
+        loading.append(threading.current_thread())
+        check()
 
     def noted(make: Any, folder: Path, numbers: range, *given: Any) -> list[Partition]:
         opening.extend([threading.current_thread()] * bool(numbers))
         return open_partitions(make, folder, numbers, *given)
 
-    async with nodes(tmp_path, "a", "b", given=options(filters=["x"])) as (a, b):
-        await create(a, "s", filters=["s/#"])
-        await until(lambda: knows(b, "s"))
+    async with nodes(tmp_path, "a", "b") as (a, b):
         monkeypatch.setattr("vmq.streams.catalog.open_partitions", noted)
+        monkeypatch.setattr(libraries, "check_libraries", checked)
+        await admin.create_stream(a, "s", {"filters": ["s/#"], "replicas": 1})
+        assert knows(b, "s"), "who has made it publishes anywhere"
+        assert [each is threading.main_thread() for each in loading] == 2 * [False, True]
         await admin.alter_stream(a, "s", {"partitions": 3})
         await until(lambda: agree(a, b, streams=["s"]))
         assert [len(stream(each, "s").partitions) for each in (a, b)] == [3, 3]
@@ -127,7 +135,7 @@ async def test_a_stream_that_grows_has_its_partitions_opened_beside_the_loop_eve
         for each in (a, b):
             assert [found.number for found in stream(each, "s").partitions] == [*range(5)]
         assert "cannot keep" not in caplog.text
-    assert len(opening) > 2
+    assert len(opening) > 4
     assert threading.main_thread() not in opening
 
 
@@ -238,12 +246,27 @@ def figures_of(broker: Broker, name: str) -> float:
 async def test_a_message_may_come_before_the_news_of_its_stream(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """And before it is open: it waits for that."""
+    may_go = threading.Event()
+
+    def held_up(make: Any, folder: Path, *given: Any) -> list[Partition]:
+        if folder.is_relative_to(streams_of(b).catalog.folder):
+            may_go.wait(PATIENCE)
+        return open_partitions(make, folder, *given)
+
     async with nodes(tmp_path, "a", "b", given=options(filters=["g/#"])) as (a, b):
         late = clustering(b).streams
+        get = late._records.get
         with monkeypatch.context() as patch:
-            patch.setattr(late._records, "get", lambda *_: None)
+            patch.setattr(late._records, "get", lambda *of: None if of[0] == "stream" else get(*of))
+            patch.setattr("vmq.streams.catalog.open_partitions", held_up)
             await create(a, "fresh", filters=["x/#"], partitions=8, key="topic")
             await fill(a, TOPICS, 1, "m")
+            confirming = clustering(b).outboxes.arrivals.confirming("a")
+            await until(lambda: len(confirming.actions) > 0)
+            assert not knows(b, "fresh")
+            assert clustering(a).outboxes.has_any("b"), "a has it until it is safe"
+            may_go.set()
             await until(lambda: knows(b, "fresh") and kept([b], "fresh") > 0)
         late._look_again()
         await until(lambda: agree(a, b, streams=["fresh"]))
