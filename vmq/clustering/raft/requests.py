@@ -1,6 +1,7 @@
 """What an operator asks of groups: to go elsewhere, to be led by another, to go on with what is left."""
 
 import asyncio
+import logging
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -15,6 +16,8 @@ from vmq_cluster.raft.placement import apart, leaders
 
 if TYPE_CHECKING:
     from vmq.streams.catalog import Catalog
+
+log = logging.getLogger("vmq.cluster")
 
 #: Seconds that a recovered partition has to be led, and between two looks.
 _LEADING: Final = 5.0
@@ -122,6 +125,10 @@ class GroupRequests:
         while left := [
             each for each in wanted if self._places.leader(stream, each) != wanted[each]
         ]:
+            able = self._able()
+            if gone := [each for each in left if wanted[each] not in able]:
+                nodes = ", ".join(sorted({wanted[each] for each in gone}))
+                return f"{nodes}: cannot be reached any more, and is not to lead {partitions_text(gone)}"
             if len(left) < fewest:
                 fewest, until = len(left), time.monotonic() + _HANDING_OVER
             elif time.monotonic() >= until:
@@ -242,10 +249,19 @@ class GroupRequests:
         return found
 
     def follow(self) -> None:
-        """Hands over what this node leads and somebody wants led elsewhere."""
-        for parts, raw in self._records.all("wish"):
-            to = raw.decode(errors="replace")
-            if self._places.leaders.get(parts[0]) == to:
+        """Hands over what this node leads and somebody wants led elsewhere.
+
+        A node that has gone since is not to lead by surprise when it is back, unless a move brings the group there.
+        """
+        wishes = list(self._records.all("wish"))
+        able, moves = (self._able(), moves_of(self._records)) if wishes else (set(), {})
+        for parts, raw in wishes:
+            group, to = parts[0], raw.decode(errors="replace")
+            is_led_here = self._places.own.get(group) == self._places.name
+            if self._places.leaders.get(group) == to:
                 self._records.delete("wish", *parts)
-            elif self._places.own.get(parts[0]) == self._places.name:
-                self._thread.post(self._thread.transfer, parts[0], to)
+            elif is_led_here and node_of(to) not in able and group not in moves:
+                log.warning("group=%s: %s cannot be reached, and is not to lead it", group, to)
+                self._records.delete("wish", *parts)
+            elif is_led_here:
+                self._thread.post(self._thread.transfer, group, to)

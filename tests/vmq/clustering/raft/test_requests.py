@@ -4,11 +4,14 @@ import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
+
 from tests.support.until import until
 from tests.vmq.cli.program import here
 from tests.vmq.clustering.raft.replicas import groups, leader, replicated
 from vmq.admin.streams import list_streams
 from vmq.broker import Broker
+from vmq.clustering.raft.records import node_of
 
 NAMES = ("a", "b", "c")
 
@@ -19,7 +22,9 @@ def behind(broker: Broker, number: int) -> Mapping[str, int | None]:
     return {} if standing is None else standing.behind
 
 
-async def test_leaders_go_where_an_operator_wants_them(tmp_path: Path) -> None:
+async def test_leaders_go_where_an_operator_wants_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The answer comes when they are there; a node that is down is not waited for, nor leads by surprise later."""
     async with replicated(tmp_path, *NAMES, partitions=3, admin=True) as brokers:
         a = brokers["a"]
@@ -51,6 +56,13 @@ async def test_leaders_go_where_an_operator_wants_them(tmp_path: Path) -> None:
         assert code == 1
         assert "'c' cannot be reached" in text
         assert (await ask("rebalance", "s"))[0] == 0
+        # That it is to lead was noted a moment before it went.
+        requests, place = groups(a).requests, groups(a).places.places["s", number]
+        [away] = [each for each in place.voters if node_of(each) == "c"]
+        requests._records.put(away.encode(), "wish", place.group)
+        with monkeypatch.context() as patch:
+            patch.setattr(requests, "wish", lambda *_: "")
+            assert "c: cannot be reached" in await requests.transfer("s", {number: "c"})
         await until(lambda: not [*groups(a).picture._records.all("wish")])
         # To a leader that has never heard of it a copy lacks nobody knows how much.
         other = "a" if leader(a, number) == "b" else "b"
