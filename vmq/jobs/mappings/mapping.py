@@ -114,7 +114,7 @@ class MessageMapping:
         self.sent = 0
         self.failed = 0
         self.last_error = ""
-        #: Why it cannot read its stream for now; empty: it can.
+        #: Why it cannot read its stream, or take jobs, for now; empty: it can.
         self.hindrance = ""
         self.use(functions)
 

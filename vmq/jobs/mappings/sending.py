@@ -79,7 +79,7 @@ class MappingSender:
         Raises:
             NotNowError: it cannot be sent on now.
         """
-        jobs: list[Job] = []
+        waiting: list[Job] = []
         try:
             outs = mapping.map(seen)
             if not seen.qos and all(each.target[:1] != "$" for each in outs):
@@ -87,7 +87,8 @@ class MappingSender:
                     self._publish(out, mountpoint)
                 mapping.sent += len(outs)
                 return 0
-            jobs = [self._add(out, seen.qos, mountpoint, b"") for out in outs]
+            for out in outs:
+                waiting += self._add(out, seen.qos, mountpoint, b"")
             mapping.sent += len(outs)
         except FLAWS as flaw:
             self.fail(mapping, seen.payload, str(flaw))
@@ -99,7 +100,6 @@ class MappingSender:
         self.commit.end_soon()
         if not seen.qos:
             return 0
-        waiting = [each for each in jobs if each.state == WAITING]
         if seen.qos == 2:  # a session may know the message, which is not mapped again then
             for job in waiting:
                 job.is_vouched = True
@@ -137,12 +137,12 @@ class MappingSender:
             JobRefusedError: it cannot be added, now or at all.
         """
         outs = mapping.map(Seen(mapping.source, body, 1, False, "", int(job.created) / 1e9))
-        found = [
-            self._add(out, 1, mountpoint, b"\0map %d " % place + job.id + mapping.name.encode())
-            for place, out in enumerate(outs)
-        ]
+        waiting: list[Job] = []
+        for place, out in enumerate(outs):
+            origin = b"\0map %d " % place + job.id + mapping.name.encode()
+            waiting += self._add(out, 1, mountpoint, origin)
         mapping.sent += len(outs)
-        return [each for each in found if each.state == WAITING]
+        return waiting
 
     # Messages and jobs that are staged with a cursor
 
@@ -175,8 +175,11 @@ class MappingSender:
 
     # One of them
 
-    def _add(self, out: Mapped, qos: int, mountpoint: str, origin: bytes) -> Job:
-        """Adds one job: of one origin the same, whoever adds it.
+    def _add(self, out: Mapped, qos: int, mountpoint: str, origin: bytes) -> list[Job]:
+        """Adds one job, in each group of its queue: of one origin the same, whoever adds it.
+
+        Returns:
+            What of it is not on its hosts yet.
 
         Raises:
             JobRefusedError: it cannot be.
@@ -197,8 +200,8 @@ class MappingSender:
             known = self.machine.find(job_id)
             if known is not None:
                 self.machine.counts.deduplicated += 1
-                return known
-        return self.machine.add(
+                return waiting_of([known])
+        self.machine.add(
             queue,
             body,
             self.commit.clock(),
@@ -211,6 +214,7 @@ class MappingSender:
             options.replicate,
             job_id,
         )
+        return waiting_of(self.machine.unsettled)
 
     def _read(self, out: Mapped, qos: int, mountpoint: str) -> tuple[AddOptions, bytes]:
         """How it is added, with the queue's whole name, and the body of the job."""
@@ -264,3 +268,8 @@ class MappingSender:
         if mapping.last_error != reason:
             log.warning('mapping=%s failed reason="%s"', mapping.name, reason)
         mapping.last_error = reason
+
+
+def waiting_of(jobs: list[Job]) -> list[Job]:
+    """Those that are not on their hosts yet."""
+    return [each for each in jobs if each.state == WAITING]

@@ -56,10 +56,15 @@ class MappingWorker:
         now = self.commit.clock()
         try:
             queue = self.machine.queue(self.queue, now)
+            self.machine.check_taken(self.queue)
         except JobRefusedError as refusal:
-            self.sender.count(self.mapping, str(refusal))
+            reason = str(refusal)
+            if self.mapping.hindrance != reason:
+                log.warning('mapping=%s waits reason="%s"', self.mapping.name, reason)
+            self.mapping.hindrance = reason
             asyncio.get_running_loop().call_later(_AGAIN, self.ask)
             return
+        self.mapping.hindrance = ""
         self.waiter = CallWaiter([queue], _AT_ONCE, self.serve)
         self.machine.wait(self.waiter, float("inf"), now)
         self.commit.end_soon()

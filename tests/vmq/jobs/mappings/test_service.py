@@ -96,6 +96,27 @@ async def test_jobs_of_a_group_become_others_once(tmp_path: Path) -> None:
         assert bodies(broker, b"log") == [b'{"id": 7}', b'{"id": 8}']
 
 
+async def test_a_mapping_of_a_queue_with_groups_tells_why_it_waits(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vmq.jobs.mappings.service._AGAIN", 0)
+    given = {"all": options("$jobs/orders", "$jobs/log")}
+    groups = {"orders": JobOptions(groups=["mail", "audit"])}
+    async with (
+        Broker(config(tmp_path, given, jobs=groups)) as broker,
+        client_of(broker) as redis,
+    ):
+        why = "the jobs of orders go to its groups: take from orders@mail, orders@audit"
+        await until(lambda: why in list_mappings(broker)[0].error)
+        assert why in caplog.text
+        assert any(why in each for each in broker.jobs.open().mappings.problems())
+        # The groups are taken out.
+        machine(broker).queues[b"orders"].rules = machine(broker).rules_of(b"other")
+        await redis.execute_command("ADDJOB", "orders", "x", 0)
+        await until(lambda: bodies(broker, b"log") == [b"x"])
+        assert list_mappings(broker)[0].error == ""
+
+
 async def test_a_queue_that_cannot_be_made_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
