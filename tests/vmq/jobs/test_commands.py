@@ -243,7 +243,7 @@ async def test_each_group_gets_each_job(tmp_path: Path) -> None:
         assert await do("QLEN", "orders") == 0
         with pytest.raises(ResponseError, match="take from orders@mail, orders@audit"):
             await do("GETJOB", "FROM", "other", "orders")
-        assert show_queue(broker, "orders", "").groups == ["mail", "audit"]
+        assert (await show_queue(broker, "orders", "")).groups == ["mail", "audit"]
         [[_, mail, body]] = await do("GETJOB", "FROM", "orders@mail")
         [[_, audit, again]] = await do("GETJOB", "FROM", "orders@audit")
         assert (mail, body, again) == (first, b"x", b"x")

@@ -92,7 +92,7 @@ async def test_an_operator_is_told_why_none_goes_back(broker: Broker, redis: Any
     for queue, one in (("", job_id.decode()), ("mail", "")):
         with pytest.raises(RefusedError, match="too many queues"):
             await retry(broker, queue, one, "")
-    assert show_queue(broker, "mail!dead", "").depth == 1
+    assert (await show_queue(broker, "mail!dead", "")).depth == 1
     jobs.max_queues = 2
     assert (await retry(broker, "mail", "", "")).jobs == 1
 

@@ -146,8 +146,8 @@ async def list_queues(
     """All queues, each with the sums of all nodes."""
     nodes = others(broker, local)
     if not nodes:
-        return queues.list_queues(broker, selection)
-    own = await queues.list_queues(broker, Selection(limit=0)).rows()
+        return await queues.list_queues(broker, selection)
+    own = await (await queues.list_queues(broker, Selection(limit=0))).rows()
     most = {"sort": "-depth", "limit": MOST_ROWS}
     missing: list[str] = []
     answers = await _ask(broker, nodes, "list_job_queues", most, JobQueueRows, missing)
@@ -184,7 +184,7 @@ async def show_queue(broker: "BrokerView", wanted: Any) -> JobQueueDetails:
     found: list[JobQueueDetails] = []
     absent: NotFoundError | None = None
     try:
-        found.append(queues.show_queue(broker, wanted.queue, wanted.mountpoint))
+        found.append(await queues.show_queue(broker, wanted.queue, wanted.mountpoint))
     except NotFoundError as error:
         absent = error
     nodes = others(broker, wanted.local)

@@ -1,5 +1,6 @@
 """The jobs of a running broker, for the operator: looking, adding and taking by hand, pausing, dead letters."""
 
+import asyncio
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
@@ -99,16 +100,17 @@ def find_job(broker: "BrokerView", job_id: str, *, is_undone: bool = False) -> "
 # Looking
 
 
-def list_queues(broker: "BrokerView", selection: Selection) -> Listing[JobQueueRow]:
+async def list_queues(broker: "BrokerView", selection: Selection) -> Listing[JobQueueRow]:
     """All queues; dead letters count with theirs."""
     service = broker.jobs.service
-    rows = iter(()) if service is None else _queue_rows(service)
+    rows = iter(()) if service is None else _queue_rows(service, await _counted(service))
     return Listing(JobQueueRow, rows, selection)
 
 
-def _queue_rows(service: "JobService") -> Iterator[JobQueueRow]:
+def _queue_rows(
+    service: "JobService", counted: "dict[JobQueue, int] | None"
+) -> Iterator[JobQueueRow]:
     queues = service.machine.queues
-    counted = _counted(service)
     for name in list(queues):
         queue = queues.get(name)
         # Dead letters whose queue is gone have it shown for them.
@@ -116,12 +118,15 @@ def _queue_rows(service: "JobService") -> Iterator[JobQueueRow]:
             yield JobQueueRow(**_figures(service, name.removesuffix(DEAD), counted))
 
 
-def _counted(service: "JobService") -> "dict[JobQueue, int] | None":
+async def _counted(service: "JobService") -> "dict[JobQueue, int] | None":
     """The jobs of each queue, those that several nodes have at one of them; None: no other node has any."""
     if service.nodes is None or not service.nodes.replicas.peers.members:
         return None
     peers = service.nodes.replicas.peers
-    return service.machine.pager.counted(peers.me.number, peers.up)
+    found: dict[JobQueue, int] = {}
+    for _ in service.machine.pager.counting(found, peers.me.number, peers.up):
+        await asyncio.sleep(0)
+    return found
 
 
 def _figures(
@@ -163,7 +168,7 @@ def _age(machine: "JobMachine", job: "Job | None", now: float) -> float:
     return 0.0 if job is None else max(0.0, now - int(job.created - machine.wall) / 1e9)
 
 
-def show_queue(broker: "BrokerView", name: str, mountpoint: str) -> JobQueueDetails:
+async def show_queue(broker: "BrokerView", name: str, mountpoint: str) -> JobQueueDetails:
     """One queue with its options.
 
     Raises:
@@ -173,7 +178,7 @@ def show_queue(broker: "BrokerView", name: str, mountpoint: str) -> JobQueueDeta
     queue = _find_queue(broker, name, mountpoint)
     rules = queue.rules
     return JobQueueDetails(
-        **_figures(service, queue.name, _counted(service)),
+        **_figures(service, queue.name, await _counted(service)),
         retry=list(rules.retry),
         ttl=rules.ttl,
         priority=rules.priority,

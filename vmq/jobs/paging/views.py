@@ -2,8 +2,9 @@
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Set
 from heapq import nsmallest
+from typing import Final
 from zlib import crc32
 
 from vmq.jobs.paging.columns import (
@@ -21,6 +22,9 @@ from vmq.jobs.paging.columns import (
 from vmq.jobs.paging.page import PagedGroup, cost, numbers_of
 from vmq.jobs.paging.pages import PagedJobs
 from vmq.jobs.queue import ACKED, AWAY, GONE, Job, JobCopies, JobPage, JobQueue
+
+#: Jobs in memory that one step counts.
+COUNTED: Final = 4096
 
 
 class PageViews(PagedJobs):
@@ -131,25 +135,31 @@ class PageViews(PagedJobs):
             page.columns[column] = narrow(numbers)
         self.machine.memory += cost(page)
 
-    def counted(self, me: int, up: Collection[int]) -> dict[JobQueue, int]:
-        """The jobs of each queue that are not done, those that other nodes may have at one of them: the first in reach.
+    def counting(self, found: dict[JobQueue, int], me: int, up: Set[int]) -> Iterator[None]:
+        """Counts the jobs of each queue that are not done, those of several nodes at one of them: the first in reach.
+
+        A step at a time: what comes, goes or is paged between two of them may be counted or not.
 
         Args:
+            found: what is counted.
             me: this node.
             up: those that it reaches.
         """
-        found: dict[JobQueue, int] = {}
-        for job in self.machine.jobs.values():
-            if job.state != ACKED and is_counted(job.copies, me, up):
-                found[job.queue] = found.get(job.queue, 0) + 1
-        for page in self.pages:
+        created = -1
+        while jobs := self.machine.in_memory_after(created, COUNTED):
+            created = int(jobs[-1].created)
+            for job in jobs:
+                if job.state != ACKED and is_counted(job.copies, me, up):
+                    found[job.queue] = found.get(job.queue, 0) + 1
+            yield
+        for page in list(self.pages):
             if page.kind != GONE:
                 queue = page.lane.queue
                 count = sum(
                     [len(each.ids) for each in self.groups(page) if is_counted(each.copies, me, up)]
                 )
                 found[queue] = found.get(queue, 0) + count
-        return found
+                yield
 
     def first_queued(self) -> JobPage | None:
         """A page whose jobs this node serves."""
@@ -166,7 +176,7 @@ class PageViews(PagedJobs):
         return None
 
 
-def is_counted(copies: JobCopies | None, me: int, up: Collection[int]) -> bool:
+def is_counted(copies: JobCopies | None, me: int, up: Set[int]) -> bool:
     """Whether this node counts a job."""
     for node in [] if copies is None else copies.nodes:
         if node == me or node in up:

@@ -1,5 +1,6 @@
 """Copies that are paged out: asked for many at once, served when nobody else serves them, gone when they are done."""
 
+from collections import Counter
 from functools import partial
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from tests.simulator.jobs.node import QUEUE, RETRY, SimNode
 from tests.simulator.jobs.promises import Promise
 from tests.simulator.jobs.world import JobWorld
 from tests.vmq.jobs.sharing.keys import HOSTS, Keys, World
-from vmq.jobs.queue import AWAY, QUEUED, WAITING, Job
+from vmq.jobs.queue import AWAY, QUEUED, WAITING, Job, JobQueue
 from vmq.jobs.storage.restoring import ASK_AFTER
 
 COUNT = 60
@@ -39,13 +40,13 @@ class Paged(World):
         return [job.id for job in queue.oldest(2 * COUNT)]
 
     def counted(self) -> int:
-        """Jobs, as the nodes count them that can be reached."""
-        found = 0
+        """Jobs, as the nodes count them that can be reached; and in how many steps."""
+        found, self.steps = Counter[JobQueue](), 0
         for node in self.nodes:
-            peers = node.replicas.peers
+            peers, pager = node.replicas.peers, node.machine.pager
             if node.is_up:
-                found += sum(node.machine.pager.counted(peers.me.number, peers.up).values())
-        return found
+                self.steps += sum(1 for _ in pager.counting(found, peers.me.number, peers.up))
+        return found.total()
 
     def taken_over(self) -> int:
         return sum(node.replicas.counts.taken_over for node in self.nodes)
@@ -74,6 +75,7 @@ def test_copies_are_paged_out_and_stay_so_while_their_jobs_wait(paged: Paged) ->
 def test_who_hears_of_nobody_serves_what_is_paged_out(paged: Paged) -> None:
     first, second, third = paged.nodes
     assert paged.counted() == COUNT
+    assert paged.steps > len(paged.nodes), "others are served in between"
     paged.world.crash(first.name)
     paged.passes(4 * RETRY)
     found = paged.served(second) + paged.served(third)
