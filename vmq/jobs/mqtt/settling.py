@@ -115,10 +115,10 @@ class JobSettling:
         Raises:
             JobRefusedError: it is none, or its worker may not go on.
         """
-        if not is_job_id(job_id):
-            raise JobRefusedError("BADID Invalid Job ID format.")
         machine = self.machine
         job = machine.find(job_id)
+        if job is None and not is_job_id(job_id):  # to look costs most of all: not at what is found
+            raise JobRefusedError("BADID Invalid Job ID format.")
         if job is None and verb == "ack":
             machine.sharing.acknowledge_unknown(job_id, name)
         elif job is None or job.queue.name != name:
