@@ -11,6 +11,7 @@ from redis.exceptions import ClusterDownError, ResponseError
 from redis.exceptions import ConnectionError as Lost
 from vmq_hooks import Refuse
 
+from tests.support.present import present
 from tests.support.until import until
 from tests.support.wire import publish_packet
 from tests.vmq.clustering.nodes import address, clustering
@@ -21,6 +22,7 @@ from vmq.admin import cluster
 from vmq.clustering.messages.jobs import JobTalk
 from vmq.clustering.node.job_links import ClusterJobLinks
 from vmq.config.jobs import JobOptions
+from vmq.jobs.mappings.mapping import Mapped
 
 
 @pytest.fixture
@@ -448,7 +450,8 @@ async def test_what_a_mapping_makes_is_on_its_hosts_before_the_publisher_is_ackn
     tmp_path: Path,
 ) -> None:
     mappings = {"m": options("a", "$jobs/q")}
-    config = job_config(tmp_path, "a", [], {"q": JobOptions(refuse_after=1)})
+    jobs = {"q": JobOptions(refuse_after=1), "both": JobOptions(groups=["one", "two"])}
+    config = job_config(tmp_path, "a", [], jobs)
     config = msgspec.structs.replace(config, mappings=mappings)
     async with (
         node_of(config) as a,
@@ -474,6 +477,10 @@ async def test_what_a_mapping_makes_is_on_its_hosts_before_the_publisher_is_ackn
             await peer.ask(again, b"\x50\x02\x00\x01")
         await until(lambda: {b.state(each) for each in a.machine.jobs} <= {"active", "queued"})
         assert len(a.machine.jobs) == 2
+        # Of a queue with groups that of each of them.
+        sender = present(a.broker.jobs.open().mappings).sender
+        waiting = sender._add(Mapped("$jobs/both", b"z"), 1, "", b"")
+        assert [each.queue.name for each in waiting] == [b"both@one", b"both@two"]
 
 
 async def test_when_split_reach_adds_with_those_that_are_there(tmp_path: Path) -> None:
