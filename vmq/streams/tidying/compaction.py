@@ -39,8 +39,6 @@ TOMBSTONES_STAY: Final = 86_400
 KEYS: Final = 1 << 18
 #: Beside the segments: how far they are compacted.
 NOTE: Final = "compacted"
-#: An offset behind all.
-_FOR_EVER: Final = (1 << 63) - 1
 
 
 class CompactionNote(msgspec.Struct, array_like=True, frozen=True):

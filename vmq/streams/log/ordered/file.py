@@ -171,16 +171,6 @@ class OrderedFile:
             return rows
         return rows.take(pc.array_sort_indices(rows.column("offset")))
 
-    def all_rows(self, block: OrderedBlock, names: list[str]) -> pa.RecordBatch:
-        """Some of the stored columns of a block, with the offsets.
-
-        Raises:
-            OrderedFlawError: the file is damaged.
-            OSError: the disk.
-        """
-        (rows,) = self._pieces(block, [(block.first, block.end)], names)
-        return rows
-
     def bounds(self, block: OrderedBlock) -> tuple[str, str]:
         """The first and the last topic of a block."""
         first = bisect_right(self._ends, block.first)
