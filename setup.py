@@ -225,6 +225,7 @@ COMPILED_CLUSTER = (
     "cluster/vmq_cluster/raft/election.py",
     "cluster/vmq_cluster/raft/holes.py",
     "cluster/vmq_cluster/raft/following.py",
+    "cluster/vmq_cluster/raft/progress.py",
     "cluster/vmq_cluster/raft/leading.py",
     "cluster/vmq_cluster/raft/group.py",
     "cluster/vmq_cluster/raft/routine.py",

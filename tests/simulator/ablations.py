@@ -163,6 +163,19 @@ def _last_alone(self: LogState) -> tuple[int, int]:
     return (first, term)
 
 
+def _decide(*, is_safe: bool = True, is_of_term: bool = True) -> Callable[[Following], int]:
+    """What a follower takes for committed by itself without one of its conditions."""
+
+    def decided(self: Following) -> int:
+        replica = self.replica
+        own = replica.log.safe if is_safe else replica.log.end
+        known = {replica.leader: self._leader_safe, replica.name: own}
+        end = min(replica.members.agreed(lambda name: known.get(name, 0)), self.agreed)
+        return end if not is_of_term or replica.state.terms.at(end - 1) == replica.term else 0
+
+    return decided
+
+
 def _yield_nothing(self: Replica, unclean: tuple[int, int]) -> None:
     """What was committed before an unclean election stays committed."""
 
@@ -196,7 +209,7 @@ ABLATIONS = {
     "safe": Ablation(
         "A replica confirms what is as durable as promised.",
         [(SimLog, "safe", property(lambda self: self.end))],
-        79,
+        50,
         faults={"fail_power": 0.12, "slow": 0.1},
     ),
     "abstain": Ablation(
@@ -294,6 +307,14 @@ SCRIPTED = {
     "own term": Ablation(
         "A leader commits by a batch of its own term only (figure 8).",
         [(Leading, "_commit", _commit_any_term)],
+    ),
+    "follower's own term": Ablation(
+        "A follower takes nothing for committed by itself but by a batch of its leader's term.",
+        [(Following, "_decided", _decide(is_of_term=False))],
+    ),
+    "follower's disk": Ablation(
+        "A follower counts itself for what is as durable as promised.",
+        [(Following, "_decided", _decide(is_safe=False))],
     ),
     "life": Ablation(
         "What an earlier life confirmed counts no more.",

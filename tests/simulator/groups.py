@@ -340,6 +340,9 @@ class Groups(Clock):
                     self._transmit(node, effect.peer, effect.envelope)
             case Committed():
                 self.verdict.committed(node.name, effect.group, effect.end)
+                for mark in effect.own:
+                    if mark.store in self.producers:
+                        self.producers[mark.store].on_committed(mark, effect.end)
             case Answered():
                 answer = self.answers.pop((node.name, effect.ticket), None)
                 if answer is not None:
@@ -457,6 +460,12 @@ class Producer:
             self.next = mark.end
             self.waiting[mark] = self.sim.now
             self._try(mark)
+
+    def on_committed(self, rows: Mark, end: int) -> None:
+        """The replica of the node that has this store's name knows that these are committed."""
+        for mark, since in list(self.waiting.items()):
+            if mark.boot == rows.boot and rows.first <= mark.first and mark.end <= rows.end:
+                self._answer_to(mark, since)("done", end)
 
     def lose(self) -> None:
         """The store lost its end: it counts anew."""

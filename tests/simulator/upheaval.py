@@ -8,7 +8,8 @@ from tests.simulator.network import Network
 from vmq_cluster.raft.members import Members
 
 NAMES = "abcdefg"
-STORES = ("p", "q", "r")
+#: Some are of nodes that have replicas, and may see by themselves what is committed.
+STORES = ("a", "b", "r")
 
 #: What happens a step, and how often.
 FAULTS: dict[str, float] = {

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from msgspec import Struct
 
 from vmq_cluster.raft.members import Members
-from vmq_cluster.raft.messages import Envelope
+from vmq_cluster.raft.messages import Envelope, Mark
 
 
 class Ballot(Struct, array_like=True, frozen=True):
@@ -41,10 +41,14 @@ class Send:
 
 @dataclass(slots=True, frozen=True)
 class Committed:
-    """Everything before `end` is committed here: readers may see it."""
+    """Everything before `end` is committed here: readers may see it.
+
+    `own`: rows of this node's producers among it that another leader took, all of each mark.
+    """
 
     group: str
     end: int
+    own: tuple[Mark, ...] = ()
 
 
 @dataclass(slots=True, frozen=True)

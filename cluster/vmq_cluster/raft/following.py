@@ -5,6 +5,8 @@ waits there, and where nothing is new nobody has to ask. Followers **pull** what
 disks have damaged; whose disk has to take it sets the pace, and goes on where it broke off.
 """
 
+from collections import deque
+from collections.abc import Iterable
 from typing import Final
 
 from vmq_cluster.raft.holes import GivingUp, fill
@@ -13,6 +15,7 @@ from vmq_cluster.raft.messages import (
     Append,
     Batch,
     Files,
+    Mark,
     Mend,
     Mended,
     Piece,
@@ -38,6 +41,10 @@ class Following:
         #: (life, offset) from which on this replica has what it may have had.
         self.enough: tuple[int, int] | None = None
         self._round = 0
+        #: Up to here the leader has its log as durable as promised.
+        self._leader_safe = 0
+        #: Rows of this node's producers that are not committed: where their batch ends, and which they are.
+        self._own: deque[tuple[int, tuple[Mark, ...]]] = deque()
         self._fetch = Fetching(replica)
 
     def on_append(self, message: Append, now: float) -> None:
@@ -61,11 +68,48 @@ class Following:
             return
         end = message.batches[-1].end if message.batches else message.prev
         self.agreed = max(self.agreed, end)
-        replica.advance(min(message.commit, self.agreed))
+        self._leader_safe = max(self._leader_safe, message.safe)
+        self._note_own(message.batches)
+        self._advance(max(self._decided(), min(message.commit, self.agreed)))
         replica.trim(message.first)
         settled = replica.commit == replica.log.end == end
         self.quiet = message.quiet and settled and replica.leader in replica.members.voters
         self.confirm()
+
+    def on_safe(self) -> None:
+        """This replica's log is as durable as promised, further than before."""
+        self._advance(self._decided())
+        self.confirm()
+
+    def _decided(self) -> int:
+        """Up to where it is committed since the leader and this replica have it, if these two are a majority.
+
+        The leader says how far it has its log when it sends a batch, and so need not say later that this is committed.
+        As the leader does, this replica counts only by a batch of the leader's term, and for nothing while it abstains.
+        The members may be others by a batch that it lacks: that is one change, so any majority of them has one of the
+        two, which lets nobody lead without what both have.
+        """
+        replica = self.replica
+        if self._leader_safe <= replica.commit or replica.abstains:
+            return 0
+        known = {replica.leader: self._leader_safe, replica.name: replica.log.safe}
+        end = min(replica.members.agreed(lambda name: known.get(name, 0)), self.agreed)
+        return end if replica.state.terms.at(end - 1) == replica.term else 0
+
+    def _note_own(self, batches: Iterable[Batch]) -> None:
+        """Remembers rows of this node's producers, where all that they handed in is in the log."""
+        noted = self._own[-1][0] if self._own else self.replica.commit
+        for batch in batches:
+            own = tuple(mark for mark in batch.marks if mark.store == self.replica.name)
+            if own and batch.end > noted and batch.span == sum(each.count for each in batch.marks):
+                self._own.append((batch.end, own))
+
+    def _advance(self, commit: int) -> None:
+        """So much is committed."""
+        own: tuple[Mark, ...] = ()
+        while self._own and self._own[0][0] <= commit:
+            own += self._own.popleft()[1]
+        self.replica.advance(commit, own)
 
     def confirm(self) -> None:
         """Tells the leader what is agreed, and how far that is safe."""
@@ -87,7 +131,17 @@ class Following:
         quiet = self.quiet and counts and safe == replica.log.end
         replica.send(
             replica.leader,
-            Ack(replica.term, agreed, end, safe, self._round, replica.life, counts, quiet),
+            Ack(
+                replica.term,
+                agreed,
+                end,
+                safe,
+                self._round,
+                replica.life,
+                counts,
+                quiet,
+                replica.commit,
+            ),
         )
 
     def _return(self) -> None:

@@ -242,7 +242,7 @@ class Group:
         if self.leading is not None:
             self.leading.step(now)
         elif self.following is not None and self.replica.leader:
-            self.following.confirm()
+            self.following.on_safe()
 
     def peer_up(self, peer: str, now: float) -> None:
         """A node can be reached again."""

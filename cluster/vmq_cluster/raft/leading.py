@@ -8,6 +8,7 @@ by a round, an answer of a majority to something that was said later.
 from collections.abc import Sequence
 from typing import Any, Final
 
+from vmq_cluster.raft.dots import DOTTED
 from vmq_cluster.raft.effects import Answered
 from vmq_cluster.raft.members import Members, step_towards
 from vmq_cluster.raft.messages import (
@@ -24,66 +25,12 @@ from vmq_cluster.raft.messages import (
     Piece,
     Pull,
 )
+from vmq_cluster.raft.progress import NEVER, Progress, Transfer, Waiting
 from vmq_cluster.raft.replica import Replica
 from vmq_cluster.raft.state import encode_members, encode_range
 
-#: No time yet, and none to come.
-NEVER: Final = float("-inf")
+#: No time to come.
 AT_NO_TIME: Final = float("inf")
-
-
-class Progress:
-    """What the leader knows of another replica.
-
-    Args:
-        end: the next offset to send.
-        heard: when it answered last.
-    """
-
-    def __init__(self, end: int, heard: float) -> None:
-        self.next = end
-        self.heard = heard
-        #: When something was sent last.
-        self.sent = NEVER
-        #: It has so much, as durable as promised; it counts for so much.
-        self.match = 0
-        self.counts = False
-        #: Its log may differ: one message at a time until it agrees.
-        self.probing = True
-        #: Where the batches of each message end that is under way.
-        self.flying: list[int] = []
-        #: It lacks more than the last of them has.
-        self.lacks_more = False
-        #: The last round that it answered, its life, and whether it has nothing to wait for.
-        self.round = 0
-        self.life = 0
-        self.quiet = False
-        #: The commit index that it was told, and the log's first offset.
-        self.told = 0
-        self.told_first = 0
-        #: It may have forgotten: the round after which it is told what is `enough` for it to count.
-        self.returning: int | None = None
-        self.enough: int | None = None
-        #: When the log ended where, for learners: (time, end) until they have got there.
-        self.lag: tuple[float, int] | None = None
-        self.is_ready = False
-
-
-class Transfer:
-    """The leadership is to go to another replica; until then nothing is taken."""
-
-    def __init__(self, to: str, until: float) -> None:
-        self.to = to
-        self.until = until
-        self.asked = False
-
-
-class Waiting:
-    """Who waits for what: appends for the commit index, questions for a round."""
-
-    def __init__(self) -> None:
-        self.appends: list[tuple[int, int]] = []
-        self.questions: list[tuple[int, int]] = []
 
 
 class Leading:
@@ -98,6 +45,8 @@ class Leading:
         self.wanted: tuple[str, ...] | None = None
         self.keep_from = replica.log.first
         self.round = 0
+        #: Whose rows were appended last.
+        self._publisher = ""
         self.awake = True
         #: It was quiet, and has not been ticked since.
         self._asleep = False
@@ -128,6 +77,8 @@ class Leading:
     ) -> int:
         """Puts a batch behind the last; `Answered` follows. Returns where it ends."""
         self._begin_segment()
+        if marks:
+            self._publisher = marks[0].store.removeprefix(DOTTED)
         end = self.replica.write(kind, rows, marks).end
         self.wait_for(end, ticket)
         return end
@@ -147,6 +98,11 @@ class Leading:
         self.awake = True
         self.round += 1
         self.waiting.questions.append((self.round, ticket))
+
+    def is_known(self, name: str, end: int) -> bool:
+        """Whether another replica has said that it knows everything before an offset to be committed."""
+        progress = self.progress.get(name)
+        return progress is not None and progress.knows >= end
 
     def _answer(self, ticket: int, done: bool) -> None:
         replica = self.replica
@@ -253,6 +209,8 @@ class Leading:
         progress.round = max(progress.round, message.round)
         progress.counts = message.counts
         progress.quiet = message.quiet
+        progress.knows = message.commit
+        progress.told = max(progress.told, message.commit)
         # One answer says nothing of the messages behind it: with those taken for answered, too, each would have a whole
         # window follow, and the leader would read all its log for who lacks much, while others wait.
         end = message.end if message.agreed else progress.next
@@ -279,7 +237,7 @@ class Leading:
     def _renew(self, progress: Progress, life: int) -> None:
         """The replica started anew: what it confirmed before says nothing about what it has."""
         progress.life = life
-        progress.match = 0
+        progress.match = progress.knows = 0
         progress.probing = True
         progress.next = self.replica.log.end
         progress.flying = []
@@ -427,7 +385,10 @@ class Leading:
             self.tells_at = min(self.tells_at, tells_at)
 
     def _is_spare(self, voter: str) -> bool:
-        """Whether a majority without this voter takes what there is at once: those that have most, in voters' order."""
+        """Whether a majority without this voter takes what there is at once: those that have most, in voters' order.
+
+        Whose node publishes goes first, if it keeps up: it sees by itself that its rows are committed.
+        """
         replica = self.replica
         able = {
             name: each.match
@@ -437,7 +398,9 @@ class Leading:
         voters = [name for name in replica.members.voters if name in able]
         is_own = replica.name in replica.members.voters and replica.log.safe == replica.log.end
         missing = replica.members.majority - is_own
-        return voter in sorted(voters, key=able.__getitem__, reverse=True)[missing:]
+        publisher = self._publisher if able.get(self._publisher, -1) >= replica.commit else ""
+        voters.sort(key=lambda name: (name == publisher, able[name]), reverse=True)
+        return voter in voters[missing:]
 
     def _window(self, progress: Progress) -> int:
         """How many messages with batches may be under way; others are not to wait for who lacks much."""
@@ -472,6 +435,7 @@ class Leading:
             replica.state.last_unclean,
             quiet,
             enough,
+            replica.log.safe,
         )
         replica.send(name, message)
 

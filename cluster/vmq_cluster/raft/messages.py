@@ -130,6 +130,8 @@ class Append(Message, tag=3):
     quiet: bool = False
     #: (life of the receiver, offset): who may have forgotten has what it may have had from there on.
     enough: tuple[Number, Number] | None = None
+    #: Up to where the leader itself has its log as durable as promised.
+    safe: Number = 0
 
 
 class Ack(Message, tag=4):
@@ -145,6 +147,8 @@ class Ack(Message, tag=4):
     life: Number
     counts: bool
     quiet: bool
+    #: What the sender knows to be committed.
+    commit: Number = 0
 
 
 class Files(Message, tag=5):

@@ -249,15 +249,15 @@ class Replica:
         if knows and self.state.members.voters:
             self._set_members()
 
-    def advance(self, commit: int) -> None:
-        """So much is known to be committed."""
+    def advance(self, commit: int, own: tuple[Mark, ...] = ()) -> None:
+        """So much is known to be committed, and rows of this node's producers with it."""
         if commit > self.commit:
             for first, end, decided in self.state.holes:
                 if self.commit < decided <= commit:
                     self.outlet.emit(Uncertain(self.group, first, end, True))
             self.commit = commit
             self.log.commit(commit)
-            self.outlet.emit(Committed(self.group, commit))
+            self.outlet.emit(Committed(self.group, commit, own))
 
     def yield_to(self, unclean: tuple[int, int]) -> None:
         """After an unclean election elsewhere, what was committed here behind its beginning counts no more."""

@@ -1,10 +1,13 @@
 """How a replica gets what it lacks."""
 
+from collections.abc import Callable
+
 import pytest
 from msgspec.structs import replace
 
-from tests.simulator.groups import GROUP, Groups
-from vmq_cluster.raft.messages import Envelope, Files, Mended, Piece
+from tests.simulator.ablations import without
+from tests.simulator.groups import GROUP, Groups, Producer
+from vmq_cluster.raft.messages import Append, Envelope, Files, Mark, Mended, Piece
 
 
 def grown(batches: int = 60) -> tuple[Groups, str]:
@@ -285,3 +288,91 @@ def test_what_nobody_has_keeps_nothing_else_from_being_mended() -> None:
         sim.do(name, lambda group: group.peer_up("", sim.now))
     assert sim.group(leader).is_awake
     sim.until(lambda: sim.nodes[leader].logs[GROUP].damage == [first], 30)
+
+
+@pytest.mark.parametrize(("names", "knows"), [("abc", True), ("abcde", False)])
+def test_a_follower_knows_that_its_rows_are_committed_where_it_and_the_leader_are_most(
+    names: str, knows: bool
+) -> None:
+    """Its producers are answered a round trip before the leader could say so."""
+    sim = Groups(1, "os")
+    sim.begin(*names)
+    leader = sim.elect()
+    sim.run(2)
+    own, begun = next(name for name in names if name != leader), sim.ends()[leader]
+    sim.producers[own] = producer = Producer(sim, own)
+    mark = Mark(own, producer.boot, 0, 1)
+    producer.waiting[mark] = sim.now
+    sim.passes = lambda _, peer, __: peer != leader
+    sim.put(leader, own, 0, boot=producer.boot)
+    sim.run(0.1)
+    assert sim.ends()[own] - begun == knows
+    assert bool(producer.waiting) == (not knows)
+    assert sim.ends()[leader] == begun, "nobody has answered it"
+    sim.kill(leader)
+    sim.passes = lambda *_: True
+    sim.elect()
+    sim.until(lambda: set(sim.ends().values()) >= {begun + 2}, 5)
+    sim.verdict.check()
+
+
+def rows_of_an_earlier_term() -> bool:
+    """Raft, figure 8, with three; whether b takes a's row of an earlier term for committed."""
+    sim = Groups(3)
+    sim.stage(a=[1, 2], b=[1], c=[1, 3])
+
+    def passes(sender: str, _peer: str, envelope: Envelope) -> bool:
+        for _, each in envelope.items:
+            if isinstance(each, Append) and sender == "a":
+                each.batches[:] = [batch for batch in each.batches if batch.term < 4]
+        return True
+
+    sim.passes = passes
+    sim.cut_off("c")
+    sim.campaign("a")
+    sim.run(2)
+    is_committed = sim.ends()["b"] > 0
+    sim.kill("a")
+    sim.passes = lambda *_: True
+    sim.network.cuts.clear()
+    sim.nodes["c"].running.groups[GROUP].replica.set_term(4)
+    sim.campaign("c")
+    sim.run(3)
+    return is_committed
+
+
+def rows_that_its_disk_has_not() -> bool:
+    """A follower's machine loses its power, and the leader is killed, when the leader alone has a row on its disk."""
+    sim = Groups(1, "fsync")
+    sim.begin("a", "b", "c")
+    leader = sim.elect()
+    sim.run(1)
+    own, other = (name for name in "abc" if name != leader)
+    begun = sim.ends()[own]
+    sim.cut_off(other)
+    sim.nodes[own].slow = 1e6
+    sim.put(leader, "s", 0)
+    sim.run(0.4)
+    is_committed = sim.ends()[own] > begun
+    sim.kill(own, power=True)
+    sim.kill(leader)
+    sim.network.cuts.clear()
+    sim.nodes[own].slow = 0.002
+    sim.start(own)
+    sim.elect()
+    sim.run(3)
+    return is_committed
+
+
+ALONE = [
+    (rows_of_an_earlier_term, "follower's own term"),
+    (rows_that_its_disk_has_not, "follower's disk"),
+]
+
+
+@pytest.mark.parametrize(("schedule", "rule"), ALONE)
+def test_what_a_follower_must_not_take_for_committed(
+    schedule: Callable[[], bool], rule: str
+) -> None:
+    assert not schedule()
+    without(rule, schedule, "is committed")

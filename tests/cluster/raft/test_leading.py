@@ -223,7 +223,7 @@ def told_by_a_new_leader() -> list[int]:
     def passes(_sender: str, _peer: str, envelope: Envelope) -> bool:
         for _, each in envelope.items:
             if isinstance(each, Append):
-                each.commit = min(each.commit, before)
+                each.commit, each.safe = min(each.commit, before), 0
                 each.batches[:] = [batch for batch in each.batches if batch.term == term]
         return True
 

@@ -19,7 +19,8 @@ import msgspec
 
 from vmq.clustering.messages.raft import Produce
 from vmq.clustering.raft.places import Key
-from vmq.clustering.raft.producer import ROW, Sent
+from vmq.clustering.raft.produce import Sent
+from vmq.clustering.raft.producer import ROW
 from vmq.streams.log.checkpoint import sync_folder
 from vmq.streams.log.gathering import Gathering
 from vmq_cluster.raft.dots import DOTTED, marks_of

@@ -18,6 +18,24 @@ MISSING: Final = 2
 REFUSED: Final = 3
 
 
+class Sent:
+    """A batch that is under way; `is_kept`: it is on this node's disk, too."""
+
+    def __init__(self, mark: Mark, rows: Gathering, size: int, *, is_kept: bool = False) -> None:
+        self.mark = mark
+        self.rows = rows
+        self.size = size
+        self.is_done = False
+        self.is_kept = is_kept
+        #: The question with which it was handed to another node last.
+        self.question = 0
+
+    def is_in(self, mark: Mark) -> bool:
+        """Whether its rows are among those of a mark of this store."""
+        own = self.mark
+        return own.boot == mark.boot and mark.first <= own.first and own.end <= mark.end
+
+
 @dataclass(slots=True)
 class Take:
     """Rows that a producer hands in, and whom to tell what became of them."""

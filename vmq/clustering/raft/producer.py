@@ -8,11 +8,11 @@ acknowledged from there (`vmq.clustering.raft.kept`).
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import Final, Protocol
 
 from vmq.clustering.delivery.backlog import Backlog
-from vmq.clustering.raft.produce import DONE, MISSING, REFUSED
+from vmq.clustering.raft.produce import DONE, MISSING, REFUSED, Sent
 from vmq.core.output import Output
 from vmq.durable import Durable
 from vmq.streams.log.gathering import Gathering
@@ -38,17 +38,6 @@ _BATCH: Final = 1024
 SOON: Final = 0.05
 #: Bytes that a row counts for beside its topic and payload.
 ROW: Final = 100
-
-
-class Sent:
-    """A batch that is under way; `is_kept`: it is on this node's disk, too."""
-
-    def __init__(self, mark: Mark, rows: Gathering, size: int, *, is_kept: bool = False) -> None:
-        self.mark = mark
-        self.rows = rows
-        self.size = size
-        self.is_done = False
-        self.is_kept = is_kept
 
 
 class KeepsMessages(Protocol):
@@ -390,6 +379,13 @@ class Producer:
             self._turn += 1
             self._begin_anew()
             self._road.later(SOON, self._go_on)
+
+    def confirm(self, mark: Mark) -> list[Sent]:
+        """The log has these rows committed; returns the batches under way that are among them."""
+        found = [each for each in islice(self._waiting, self.window) if each.is_in(mark)]
+        for sent in found:
+            self._on_answer(sent, DONE, False)
+        return found
 
     def _renumber(self) -> None:
         """What a leader had confirmed is lost: the rest gets numbers that follow on nothing."""

@@ -1,7 +1,7 @@
 """The producers of one node, and how their batches come to leaders: to this node's own groups, or to another node's."""
 
 import asyncio
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Final, Protocol
 from vmq.clustering.delivery.backlog import Backlog
 from vmq.clustering.delivery.outboxes import Outboxes
 from vmq.clustering.delivery.pace import Pace
-from vmq.clustering.messages.raft import Produce, Produced
+from vmq.clustering.messages.raft import GroupEnvelope, Produce, Produced
 from vmq.clustering.raft.appender import ReplicatedAppender
 from vmq.clustering.raft.dotted import DottedProducer, DottedRow
 from vmq.clustering.raft.kept import KeptMessages, gathering_of, produce, size_of
 from vmq.clustering.raft.places import Key, Places
-from vmq.clustering.raft.produce import ELSEWHERE, REFUSED, Take
-from vmq.clustering.raft.producer import Producer, Sent
+from vmq.clustering.raft.produce import ELSEWHERE, REFUSED, Sent, Take
+from vmq.clustering.raft.producer import Producer
 from vmq.clustering.raft.records import node_of
 from vmq.core.output import Output
 from vmq.runtime.metrics import Family, Sample
@@ -296,6 +296,7 @@ class Roads:
         if not self._outboxes.send_at_once(node_of(to), message):
             return False
         self._questions[self._question] = answer
+        sent.question = self._question
         if len(self._questions) > _MOST:
             del self._questions[next(iter(self._questions))]
         return True
@@ -317,6 +318,19 @@ class Roads:
                     rows.times[place] = latest
                     self._clamped += 1
         self._groups.take(Take(group, mark, rows, size, early, self._groups.in_loop(answer)))
+
+    def carry(self, peer: str, raw: bytes) -> None:
+        """Hands what this node's groups say to the node of a member."""
+        self._outboxes.send_at_once(node_of(peer), GroupEnvelope(raw))
+
+    def on_committed(self, group: str, own: Iterable[Mark]) -> None:
+        """The copy here knows that rows of this node are committed: their leader need not say so."""
+        key = self._places.keys.get(group)
+        producer = None if key is None else self._producers.get(key)
+        if producer is not None and producer.group == group:
+            for mark in own:
+                for sent in producer.confirm(mark):
+                    self._questions.pop(sent.question, None)
 
     # --- what others send
 

@@ -39,6 +39,7 @@ from vmq.runtime.metrics import Family
 from vmq.streams.replica.partition import ReplicaPartition
 from vmq_cluster.effects import Changed
 from vmq_cluster.node import ClusterNode
+from vmq_cluster.raft.effects import Committed
 from vmq_cluster.raft.placement import apart
 
 if TYPE_CHECKING:
@@ -86,7 +87,6 @@ class GroupService:
         buffer_bytes: int,
     ) -> None:
         self._node = node
-        self._outboxes = outboxes
         self._catalog = catalog
         self._may_begin = may_begin
         self._wall_clock = wall_clock
@@ -210,19 +210,18 @@ class GroupService:
     # --- what is said in the thread
 
     def send(self, peer: str, raw: bytes) -> None:
-        self._passes.tell(lambda: self._send(node_of(peer), GroupEnvelope(raw)))
-
-    def _send(self, node: str, message: GroupEnvelope) -> None:
-        self._outboxes.send_at_once(node, message)
+        self._passes.tell(lambda: self.roads.carry(peer, raw))
 
     def on_led(self, group: str, leader: str, term: int) -> None:
         self._passes.tell(lambda: self._on_led(group, leader))
         if group in self._system:
             self._system[group].look()
 
-    def on_committed(self, group: str, end: int) -> None:
-        if group in self._system:
-            self._system[group].look()
+    def on_committed(self, committed: Committed) -> None:
+        if committed.group in self._system:
+            self._system[committed.group].look()
+        if committed.own:
+            self._passes.tell(lambda: self.roads.on_committed(committed.group, committed.own))
 
     def on_uncertain(self, group: str, first: int, end: int, given_up: bool) -> None:
         self._passes.tell(lambda: self.places.tell_loss(group, first, end, given_up))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from vmq.clustering.messages.raft import Produce
 from vmq.clustering.raft.kept import KeptFile, produce
-from vmq.clustering.raft.producer import Sent
+from vmq.clustering.raft.produce import Sent
 from vmq.streams.log.gathering import Gathering
 from vmq_cluster.raft.messages import Mark
 

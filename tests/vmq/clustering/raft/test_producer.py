@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tests.simulator.seeds import each_seed
 from vmq.clustering.delivery.backlog import Backlog
 from vmq.clustering.messages.raft import MAX_ROWS
-from vmq.clustering.raft.produce import DONE, ELSEWHERE, MISSING, REFUSED
-from vmq.clustering.raft.producer import BATCH_BYTES, LIMIT, PAUSE, Producer, Sent
+from vmq.clustering.raft.produce import DONE, ELSEWHERE, MISSING, REFUSED, Sent
+from vmq.clustering.raft.producer import BATCH_BYTES, LIMIT, PAUSE, Producer
 from vmq.core.output import Output
 from vmq.streams.log.gathering import Gathering
 from vmq_cluster.raft.messages import Mark
@@ -34,6 +34,8 @@ class Road:
         self.known = Producers()
         self.rows: list[bytes] = []
         self.loss = 0.0
+        #: Told by a copy of the log what of its rows is committed.
+        self.told: Producer | None = None
         self.asked = 0
         #: Seconds that a message takes, at least and at most.
         self.delay = (0.001, 0.02)
@@ -75,8 +77,13 @@ class Road:
             if there not in (GAP, mark.count):
                 self.known.add(mark)
                 self.rows += rows[there:]
+                self.later(self.random.uniform(*self.delay), lambda: self._tell(mark))
         if self.random.random() >= self.loss:
             self.later(self.random.uniform(*self.delay), lambda: answer(status, self.leader))
+
+    def _tell(self, mark: Mark) -> None:
+        if self.told is not None:
+            self.told.confirm(mark)
 
     def run(self, until: float) -> None:
         while self.calls and min(self.calls)[0] <= until:
@@ -104,6 +111,7 @@ def test_every_message_is_there_once_in_order() -> None:
             road = Road(seed.number)
             road.loss = (0.0, 0.1, 0.4)[seed.number % 3]
             producer = Producer("g", "quorum", road, lambda _count: None)
+            road.told = producer if seed.number % 2 else None
             for number in range(200):
                 put(producer, b"%d" % number)
                 if road.random.random() < 0.05:
@@ -114,6 +122,19 @@ def test_every_message_is_there_once_in_order() -> None:
             assert producer.safe.reached == producer.taken == 200
             assert road.rows == [b"%d" % number for number in range(200)]
             assert producer.size == 0
+
+
+def test_what_the_log_has_committed_needs_no_answer(road: Road) -> None:
+    producer = Producer("g", "quorum", road, lambda _count: None)
+    with patch.object(road, "_arrive", lambda *_: None):
+        for number in range(3):
+            put(producer, b"%d" % number)
+            road.run(road.time + 0.1)
+    for other in (Mark("node", "an earlier life", 0, 3), Mark("node", "0001", 3, 1)):
+        assert not producer.confirm(other)
+    for rows, batches in ((Mark("node", "0001", 0, 1), 1), (Mark("node", "0001", 0, 3), 2)):
+        assert len(producer.confirm(rows)) == batches
+        assert producer.safe.reached == rows.end
 
 
 @pytest.mark.parametrize(("left_out", "lost"), [(0, 3), (1, 1)])

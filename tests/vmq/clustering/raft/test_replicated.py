@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from random import randbytes
+from unittest.mock import patch
 
 import pytest
 
@@ -70,6 +71,23 @@ async def test_who_hands_rows_in_is_told_when_they_are_safe(tmp_path: Path) -> N
             await asyncio.wait_for(roads.written(), PATIENCE)
             assert await asyncio.wait_for(told.get(), PATIENCE)
             await has(brokers[name], NAMES.index(name) + 1)
+
+
+async def test_who_publishes_beside_a_follower_needs_no_answer_of_the_leader(
+    tmp_path: Path,
+) -> None:
+    """The copy there sees by itself that the rows are committed, and the leader that it does."""
+    async with replicated(tmp_path, *NAMES, durability="os") as brokers:
+        publisher, third = (name for name in NAMES if name != leader(brokers["a"]))
+        await brokers.pop(third).stop()
+        roads, count = groups(brokers[publisher]).roads, 20
+        with patch.object(roads, "on_produced") as produced:
+            for number in range(count):
+                done = brokers[publisher].publish("s/t", b"%d" % number, qos=1)
+                await asyncio.wait_for(done, PATIENCE)
+        assert produced.call_count < count // 2, "but for those that took long"
+        for each in brokers.values():
+            await has(each, count)
 
 
 async def test_partitions_have_their_leaders_spread(tmp_path: Path) -> None:

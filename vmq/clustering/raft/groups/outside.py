@@ -2,6 +2,8 @@
 
 from typing import Protocol
 
+from vmq_cluster.raft.effects import Committed
+
 
 class Outside(Protocol):
     """Who is told what happens; called in the thread."""
@@ -12,7 +14,7 @@ class Outside(Protocol):
     def on_led(self, group: str, leader: str, term: int) -> None:
         """A group has another leader, as far as is known here; "": none."""
 
-    def on_committed(self, group: str, end: int) -> None:
+    def on_committed(self, committed: Committed) -> None:
         """A group has committed more."""
 
     def on_uncertain(self, group: str, first: int, end: int, given_up: bool) -> None:

@@ -71,7 +71,10 @@ class Taker:
 
         def answer(answered: Answered) -> None:
             for take in late:
-                take.answer_done() if answered.done else take.answer(ELSEWHERE)
+                if not answered.done:
+                    take.answer(ELSEWHERE)
+                elif take.left_out or not marks or not _knows(group, take, answered.end):
+                    take.answer_done()
 
         ticket = self._new_ticket(answer) if late else 0
         if not self._do(group, group.append, marks, rows, ticket, now):
@@ -117,6 +120,11 @@ class Taker:
         """The log of a group failed: nobody knows what of it is on the disk, so it is handed in again."""
         for take in self._early.pop(name, ()):
             take.answer(ELSEWHERE)
+
+
+def _knows(group: Group, take: Take, end: int) -> bool:
+    """Whether the node that handed rows in knows by its own copy that they are committed (`Committed.own`)."""
+    return group.leading is not None and group.leading.is_known(take.mark.store, end)
 
 
 def _encoded(rows: Gathering, keys: Keys) -> tuple[pa.RecordBatch | FewRows | None, int]:

@@ -251,7 +251,7 @@ class GroupThread:
                 case Answered():
                     self._taking.answered(effect)
                 case Committed():
-                    self._guard(effect.group, self._outside.on_committed, effect.group, effect.end)
+                    self._guard(effect.group, self._outside.on_committed, effect)
                 case Led():
                     self._looks.set(effect.group, now + LOOK)
                     about = (effect.group, effect.leader, effect.term)
