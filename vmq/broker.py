@@ -175,7 +175,7 @@ class Broker(Configured):
                 self.streaming.recover()  # what goes into the logs of this node depends on the others
             self.jobs.begin(None if self.clustering is None else self.clustering.job_links)
             answer_others(self)
-            await self.parts.begin_wills()
+            await self.parts.begin_wills(self.clustering)
             await self.listeners.prepare()
             if self._wants_admin:
                 self._admin = await open_admin(self, self._own_folder)

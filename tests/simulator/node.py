@@ -143,6 +143,7 @@ class Broker:
                 node.boot,
                 lambda now, step: now + step,  # nodes are not to look at the same moments
             ),
+            data_dir=node.folder,
         )
 
     def _reopen(self) -> Database:
@@ -168,6 +169,7 @@ class Broker:
     async def start(self) -> None:
         await self.clustering.start()
         await catch_up(self.clustering, {})
+        self.clustering.begin_wills()
         self.node.is_open = True
 
     async def stop(self) -> None:
@@ -204,6 +206,9 @@ class Node:
         #: By how many seconds its clock is wrong.
         self.skew = skew
         self.disk = Disk()
+        #: What is in files: the wills.
+        self.folder = Path(world.folder.name) / name
+        self.folder.mkdir()
         self.boot = b"1"
         self.broker: Broker | None = None
         #: Whether clients are let in.
@@ -250,6 +255,8 @@ class Node:
         self.is_open = False
         self.world.links.pop(address_of(self.name), None)
         broker.db.close()
+        if (wills := broker.clustering._wills) is not None:
+            wills._disk.close()
         for shelf in broker.shelves:
             shelf.close()
         self.world.ended.append(broker)
@@ -259,6 +266,8 @@ class Node:
     def wipe(self) -> None:
         assert self.broker is None
         self.disk = Disk()
+        for file in self.folder.iterdir():
+            file.unlink()
 
     @property
     def slots(self) -> SlotService:

@@ -5,6 +5,7 @@ production; simulated are the clock, the network, the disks and the sockets of c
 """
 
 import asyncio
+import tempfile
 from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any, Self
@@ -58,6 +59,7 @@ class World:
         #: Every frame that is sent: sender, receiver, bytes.
         self.trace: Callable[[str, str, bytes], None] | None = None
         self._names = names
+        self.folder = tempfile.TemporaryDirectory(prefix="vmq-sim-")
 
     def __enter__(self) -> Self:
         asyncio._set_running_loop(self.loop.itself)
@@ -70,6 +72,7 @@ class World:
         for node in self.nodes.values():
             node.kill()
         asyncio._set_running_loop(None)
+        self.folder.cleanup()
 
     def __getitem__(self, name: str) -> Node:
         return self.nodes[name]

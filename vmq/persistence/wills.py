@@ -1,13 +1,17 @@
 """Wills of connected clients, for the next start: a broker that is killed publishes them then (section 3.1.2.5).
 
+A node of a cluster does so too, with those that no other node has published: `vmq.clustering.node.left_wills`.
+
 Two files of lines in the data folder: a will when its client connects, its number when the connection is over. The
 operating system has a line at once. The files stay short without a pause: when the newer one has grown it takes the
 older one's place, and with each line that is written from then on two wills move over into a new one.
 """
 
+import asyncio
 import errno
 import logging
 import os
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -15,9 +19,11 @@ from typing import Final
 
 import msgspec
 
+from vmq.core.context import Core
 from vmq.core.ports import Wills
 from vmq.core.registry import Registry
 from vmq.mqtt.message import Message, Sourced
+from vmq.persistence.group_commit import Committer
 from vmq.protocol.publish import Publisher
 from vmq.protocol.will_publish import publish_will
 
@@ -39,24 +45,56 @@ class LeftWill(msgspec.Struct, frozen=True, array_like=True):
     qos: int
     retain: bool
 
-    def message(self) -> Message:
-        parts = (self.topic, self.payload, self.qos, self.retain)
-        return Sourced(*parts, self.client_id, self.username) if self.retain else Message(*parts)
+    def client(self, registry: Registry) -> Publisher:
+        """Who left it; the topic tree is that of the mountpoint."""
+        will = (self.topic, self.payload, self.qos, self.retain)
+        return absent_client(registry, self.client_id, self.username, will)
 
 
-def publish_left(registry: Registry, client_id: str, username: str | None, will: Message) -> None:
-    """Publishes the will of a client whose broker, or node, has ended: with the rights that the client has now."""
+def absent_client(
+    registry: Registry,
+    client_id: str,
+    username: str | None,
+    will: tuple[bytes, bytes, int, bool],
+) -> Publisher:
+    """A client whose broker, or node, has ended; of its will the topic, the payload, the QoS, and RETAIN."""
     client = Publisher(registry, registry.core.outbox.nowhere, False, "")
     client.client_id = client_id
     client.username = username
+    is_retained = will[-1]
+    client.will = Sourced(*will, client_id, username) if is_retained else Message(*will)
+    return client
+
+
+def publish_left(client: Publisher) -> None:
+    """Publishes the will of an `absent_client`: with the rights that the client has now."""
+    assert client.will is not None
     try:
-        publish_will(client, will)
+        publish_will(client, client.will)
     except Exception:  # a plugin's, or a defect: the others' wills must not pay for it
-        log.exception("internal error at the will of client=%s", client_id)
+        log.exception("internal error at the will of client=%s", client.client_id)
+
+
+async def publish_all_left(clients: Sequence[Publisher], core: Core, committer: Committer) -> None:
+    """Publishes the wills of `absent_client`s; returns when what became of them is stored."""
+    for client in clients:
+        publish_left(client)
+    await wills_settled(core)
+    core.outbox.flush()
+    await committer.finish_all()
+    log.info(
+        "published wills of clients that were connected when the broker ended: %d", len(clients)
+    )
+
+
+async def wills_settled(core: Core) -> None:
+    """Returns when no plugin is asked about a will any more; each has its deadline."""
+    while core.awaited_wills:  # noqa: ASYNC110 - the core knows no loop
+        await asyncio.sleep(0.01)
 
 
 class StoredWills(Wills):
-    """The wills of a broker that is no node of a cluster.
+    """The wills of this broker's clients.
 
     Args:
         folder: the data folder.
@@ -94,8 +132,28 @@ class StoredWills(Wills):
         return [found[number] for number in sorted(found)]
 
     def begin(self) -> None:
-        """Wills are kept from now on. Raises `OSError`: a file cannot be written."""
+        """Wills are kept from now on, and none is left over. Raises `OSError`: a file cannot be written."""
+        self._open(os.O_TRUNC)
+
+    def resume(self, left: Mapping[Publisher, int], number: int) -> None:
+        """Wills are kept from now on beside those that are left over, until these are `over`.
+
+        Args:
+            left: the clients that had them, as `absent_client`, with the numbers of the connections.
+            number: which those of the connections to come exceed.
+
+        Raises:
+            OSError: a file cannot be read or written.
+        """
+        self._to_move = dict(left)
+        self._number = max(number, *left.values(), 0)
+        if self._newer.exists():  # a line that was cut takes none behind it along
+            os.truncate(self._newer, self._newer.read_bytes().rfind(b"\n") + 1)
         self._open()
+
+    def number(self, client: Publisher) -> int:
+        """The number of its connection; 0: it has no will here."""
+        return self._clients.get(client) or self._to_move.get(client, 0)
 
     def forget(self) -> None:
         """No will is left over. Raises `OSError`: a file cannot be deleted."""
@@ -139,8 +197,8 @@ class StoredWills(Wills):
         )
         return msgspec.json.encode(kept) + b"\n"
 
-    def _open(self) -> None:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
+    def _open(self, also: int = 0) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | also
         self._file = os.open(self._newer, flags, 0o600)
         self._lines = 0
 
@@ -177,7 +235,7 @@ class StoredWills(Wills):
         try:
             with suppress(FileNotFoundError):  # the attempt before could not open a new one
                 self._newer.replace(self._older)
-            self._open()
+            self._open(os.O_TRUNC)
         except OSError as error:
             log.warning("the file of wills grows: %s", error)
             return

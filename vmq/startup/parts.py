@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from plyvel import CorruptionError
 from vmq_hooks import Plugin
@@ -21,7 +21,7 @@ from vmq.persistence.damage import DamageReport
 from vmq.persistence.opening import open_core, store_folder
 from vmq.persistence.purging import Purger
 from vmq.persistence.restoring import restore
-from vmq.persistence.wills import StoredWills, publish_left
+from vmq.persistence.wills import StoredWills, publish_all_left, wills_settled
 from vmq.plugins.host import PluginHost
 from vmq.plugins.logins import Logins
 from vmq.plugins.manager import Plugins
@@ -41,6 +41,9 @@ from vmq.runtime.monitor import Monitor
 from vmq.runtime.registries import BrokerRegistries
 from vmq.store.opening import StoreDamagedError, ended_sessions, text_of
 from vmq.tracing.tracer import Tracer
+
+if TYPE_CHECKING:
+    from vmq.clustering.node.node import Clustering
 
 log = logging.getLogger("vmq.broker")
 
@@ -206,34 +209,25 @@ class Parts:
         if self._upkeep is not None:
             self._upkeep.drops.tell()
 
-    async def begin_wills(self) -> None:
+    async def begin_wills(self, clustering: "Clustering | None") -> None:
         """Publishes the wills of clients that were connected when it was killed, and keeps those of clients to come.
 
-        A node of a cluster has others keep them.
+        A node of a cluster has kept them since it runs, and looks first what others have published.
 
         Raises:
             StartError: their files cannot be used.
         """
+        if clustering is not None:
+            clustering.begin_wills()
+            return
+        wills = self._wills
         try:
-            if found := self._wills.left_over():
-                for each in found:
-                    publish_left(
-                        self.registry(each.mountpoint),
-                        each.client_id,
-                        each.username,
-                        each.message(),
-                    )
-                await self.wills_settled()
-                self.core.outbox.flush()
-                await self.committer.finish_all()
-                log.info(
-                    "published wills of clients that were connected when the broker ended: %d",
-                    len(found),
-                )
-            self._wills.forget()
-            if not self._config.cluster.listen:
-                self._wills.begin()
-                self.core.wills = self._wills
+            if found := wills.left_over():
+                clients = [each.client(self.registry(each.mountpoint)) for each in found]
+                await publish_all_left(clients, self.core, self.committer)
+            wills.forget()
+            wills.begin()
+            self.core.wills = wills
         except OSError as error:
             raise StartError(f"the wills that were kept cannot be used: {error}") from error
 
@@ -244,8 +238,7 @@ class Parts:
 
     async def wills_settled(self) -> None:
         """Returns when no plugin is asked about a will any more; each has its deadline."""
-        while self.core.awaited_wills:  # noqa: ASYNC110 - the core knows no loop
-            await asyncio.sleep(0.01)
+        await wills_settled(self.core)
 
     def follow(self, config: Config, changed: Sequence[str]) -> None:
         """Goes by a configuration that is in force from now on; `changed` names the options that differ."""

@@ -15,9 +15,13 @@ _User = Annotated[str, Meta(max_length=65_535)]
 
 
 class WillsBegin(NodeMessage, frozen=True, tag=61):
-    """This life has begun, or is to begin anew with you: none of its wills is yours to keep but those that follow."""
+    """This life has begun, or is to begin anew with you: none of its wills is yours to keep but those that follow.
+
+    Who is asking wants a `WillsEnd` when you keep none of the lives before any more.
+    """
 
     life: Life
+    is_asking: bool = False
 
 
 class KeepWill(AboutClient, frozen=True, tag=62):
@@ -46,16 +50,20 @@ class KeepWill(AboutClient, frozen=True, tag=62):
 
 
 class ForgetWill(AboutClient, frozen=True, tag=63):
-    """Its connection is over: the will has been published, or is not to be."""
+    """A will has been published, or is not to be: to who keeps it, as its connection is over, or from there."""
 
     life: Life
     number: Count
 
 
 class WillsEnd(NodeMessage, frozen=True, tag=64):
-    """This node ends in order, and its clients' connections have: no will of this life is left."""
+    """This life has ended in order, or what it has left is seen to: no will of it, nor of one before, is left.
+
+    Or it answers the `WillsBegin` of that life (`is_yours`): none of the lives before is kept here any more.
+    """
 
     life: Life
+    is_yours: bool = False
 
 
 WillMessage = WillsBegin | KeepWill | ForgetWill | WillsEnd

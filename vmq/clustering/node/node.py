@@ -21,6 +21,7 @@ from vmq.clustering.node.job_links import ClusterJobLinks
 from vmq.clustering.node.joining import Joining
 from vmq.clustering.node.key import key_of
 from vmq.clustering.node.leaving import NodeLeaving, say_farewell
+from vmq.clustering.node.left_wills import LeftWills
 from vmq.clustering.node.metrics import counter_families, link_families
 from vmq.clustering.node.recovery import Recovery
 from vmq.clustering.node.session_questions import SessionQuestions
@@ -100,7 +101,7 @@ class Clustering:
         data_dir: Path | None = None,
     ) -> None:
         self._durability = durability
-        self._slots_folder = slots_folder(data_dir or folder.parent)
+        self._data_dir = data_dir or folder.parent
         self._open_storage = open_storage
         self._world = world
         self._nearby = nearby
@@ -187,6 +188,7 @@ class Clustering:
             self._streams.replicas.clock = self.slots.status.clocks.time
             await self._save_life()
             await node.start()
+            left = LeftWills(self._data_dir, node, self._core, outboxes, self._find_registry)
         except BaseException as error:
             if node is not None:
                 await node.stop()
@@ -197,7 +199,7 @@ class Clustering:
             raise
         self._node = node
         say_drained(node, False)
-        self._take_part(node, outboxes, self._routing, self.slots)
+        self._take_part(node, self._routing, self.slots, left)
         await end_migration(self._migration, self._committer)
         self._streams.start(catalog)
         self._tell_who_is_up()
@@ -208,17 +210,17 @@ class Clustering:
         self, node: ClusterNode, outboxes: Outboxes, routing: Routing, streams: Streams
     ) -> SlotService:
         """Raises `ClusterError`, `StorageError`: the records of slots cannot be used."""
-        records = None if self._durability == "memory" else self._slots_folder
+        records = None if self._durability == "memory" else slots_folder(self._data_dir)
         disk = SlotDisk(records, self._durability, self._open_storage)
         random = None if self._world is None else self._world.random
         parts = node, self._core, outboxes, routing, self._registries, streams.replicas
         return SlotService(self.options, disk, *parts, random)
 
     def _take_part(
-        self, node: ClusterNode, outboxes: Outboxes, routing: Routing, slots: SlotService
+        self, node: ClusterNode, routing: Routing, slots: SlotService, left: LeftWills
     ) -> None:
         """Sessions are known everywhere, and publishes go where they are wanted; no client is here yet."""
-        core = self._core
+        core, outboxes = self._core, self.outboxes
         soon = asyncio.get_running_loop().call_soon
         directory = Directory(node, routing.follow, lambda: int(core.wall_clock() * 1000), soon)
         slots.watch()
@@ -259,7 +261,7 @@ class Clustering:
         self._sessions = SessionQuestions(outboxes, self._registries, slots)
         patience, rank = self.options.heartbeat_timeout, slots.keepers_of
         self._wills = wills = ClusterWills(
-            node, core, outboxes, directory, self._find_registry, patience, rank
+            node, core, outboxes, directory, left, self._find_registry, patience, rank
         )
         wills.start()
         slots.start(self._fencing)
@@ -368,6 +370,11 @@ class Clustering:
         if self._outboxes is not None:
             self._outboxes.dispatch.tidy()
         self._close_storage()
+
+    def begin_wills(self) -> None:
+        """Clients come from now on: wills of earlier lives of this node may be published."""
+        assert self._wills is not None, "the node is started"
+        self._wills.publish_from_before(self._committer)
 
     async def _save_life(self) -> None:
         """No other node may hear of a life that this one could forget."""

@@ -7,6 +7,8 @@ then, as any will (`vmq.protocol.will_publish`).
 
 A node that is cut off looks like one that has ended: after that time wills of its clients are published on the other
 side. When it is back, it says again which of its clients are there.
+
+A node that comes back in another life has the wills of those before on its disk: `vmq.clustering.node.left_wills`.
 """
 
 import asyncio
@@ -16,15 +18,17 @@ from typing import Any, Final
 
 from vmq.clustering.delivery.outboxes import Outboxes
 from vmq.clustering.directory.directory import Directory
+from vmq.clustering.directory.records import Record
 from vmq.clustering.directory.rendezvous import ranked
 from vmq.clustering.messages.clients import Who
 from vmq.clustering.messages.publishes import flags_of
 from vmq.clustering.messages.wills import ForgetWill, KeepWill, WillsBegin, WillsEnd
+from vmq.clustering.node.left_wills import LeftWills
 from vmq.core.context import Core
 from vmq.core.ports import Wills
 from vmq.core.registry import Registry
-from vmq.mqtt.message import Message, Sourced
-from vmq.persistence.wills import publish_left
+from vmq.persistence.group_commit import Committer
+from vmq.persistence.wills import absent_client, publish_left
 from vmq.protocol.publish import Publisher
 from vmq.runtime.metrics import Family, Sample
 from vmq.store.entries import scope_of
@@ -56,6 +60,7 @@ class ClusterWills(Wills):
         core: the broker's.
         outboxes: to the other nodes.
         directory: which node has which session.
+        left: those of earlier lives of this node, with the disk that keeps them for the next.
         find: the topic tree of a mountpoint.
         patience: seconds for which a node may be away before its clients are taken for gone.
         rank: of a client, the nodes that are to keep its will before others, best first.
@@ -67,6 +72,7 @@ class ClusterWills(Wills):
         core: Core,
         outboxes: Outboxes,
         directory: Directory,
+        left: LeftWills,
         find: Callable[[str], Registry],
         patience: float,
         rank: Callable[[str], list[str]] | None = None,
@@ -76,14 +82,17 @@ class ClusterWills(Wills):
         self._core = core
         self._outboxes = outboxes
         self._directory = directory
+        self._left_before = left
+        self._disk = left.disk
         self._find = find
         self._patience = patience
         self._rank = rank
         self._own: dict[Who, OwnWill] = {}
-        self._number = 0
         self._kept: dict[str, dict[Who, KeepWill]] = {}
         #: The lives of nodes of which this one knows that they have begun, until they are down.
         self._lives: dict[str, int] = {}
+        #: Of these, who wants to know when none of its earlier lives' wills is kept here.
+        self._asking: set[str] = set()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
@@ -112,9 +121,14 @@ class ClusterWills(Wills):
         node.on(PeerUp, lambda effect: self._on_up(effect.peer))
         node.on(PeerDown, lambda effect: self._on_down(effect.peer))
         node.on(MembersChanged, lambda effect: self._on_members(set(effect.members)))
+        self._directory.on_owner(self._on_owner)
         self._core.wills = self
         for peer in node.up:
             self._on_up(peer)
+
+    def publish_from_before(self, committer: Committer) -> None:
+        """Wills of this node's earlier lives are published, once their clients have had time to come back."""
+        self._spawn(self._left_before.run(committer, self._patience, self._is_back))
 
     def stop(self) -> None:
         """The clients' connections have ended: nobody is to publish their wills."""
@@ -124,9 +138,11 @@ class ClusterWills(Wills):
             timer.cancel()
         for task in self._tasks:
             task.cancel()
-        for peer in self._node.up if self._node.is_running else ():
+        is_told = self._node.is_running and not self._left_before.count
+        for peer in self._node.up if is_told else ():
             self._outboxes.send_quick(peer, WillsEnd(self._outboxes.life))
         self._node.flush()
+        self._disk.close()
 
     # --- clients of this node
 
@@ -135,12 +151,12 @@ class ClusterWills(Wills):
         will = client.will
         if will is None:
             return
-        self._number += 1
+        self._disk.left(client)
         who = (client.registry.mountpoint, client.client_id)
         kept = KeepWill(
             *who,
             self._outboxes.life,
-            self._number,
+            self._disk.number(client),
             will.topic,
             will.payload,
             flags_of(will.qos, will.retain),
@@ -151,6 +167,7 @@ class ClusterWills(Wills):
 
     def over(self, client: Publisher) -> None:
         """Its connection is over, and the will with it."""
+        self._disk.over(client)
         who = (client.registry.mountpoint, client.client_id)
         own = self._own.get(who)
         if own is None or own.client is not client:
@@ -188,31 +205,68 @@ class ClusterWills(Wills):
         kept = self._kept.get(peer, {})
         for who in [who for who, will in kept.items() if will.life == message.life]:
             del kept[who]
+        if message.is_asking:
+            self._asking.add(peer)
         if kept:  # of an earlier life, with which their connections have ended
             self._wait_for(peer)
+        else:
+            self._answer(peer)
         if before not in (None, message.life):  # it was back before it was missed
             self._on_up(peer)
 
     def _on_keep(self, peer: str, will: KeepWill) -> None:
-        for other, kept in self._kept.items():
-            if other != peer:
-                kept.pop(will.who, None)  # the client has come back
-        self._kept.setdefault(peer, {})[will.who] = will
         known = self._lives.get(peer, 0)
+        if will.life < known:
+            return  # it waited there for longer than its node lived, which has it on its disk
+        self._came(will.who, peer)
+        self._kept.setdefault(peer, {})[will.who] = will
         if will.life != known:  # its WillsBegin may have come before it was up here
-            self._lives[peer] = max(will.life, known)
+            self._lives[peer] = will.life
             self._wait_for(peer)
 
+    def _on_owner(
+        self, mountpoint: str, client_id: str, _before: Record | None, after: Record | None
+    ) -> None:
+        if after is None or not self._is_running:
+            return
+        # Another node may tell of a connection of an earlier life of this one.
+        is_there = after.node != self._node.name or client_id in self._find(mountpoint).subscribers
+        if is_there:
+            self._came((mountpoint, client_id), after.node)
+
+    def _came(self, who: Who, node: str) -> None:
+        """A client has connected to a node: nobody is to publish its will of a connection before."""
+        self._left_before.drop(who)
+        for other, kept in self._kept.items():
+            if other != node and (before := kept.pop(who, None)) is not None:
+                self._settle(other, before)
+
     def _on_forget(self, peer: str, message: ForgetWill) -> None:
+        self._left_before.drop(message.who, message.number)
         kept = self._kept.get(peer, {})
         will = kept.get(message.who)
         if will is not None and (will.life, will.number) <= (message.life, message.number):
             del kept[message.who]
 
     def _on_end(self, peer: str, message: WillsEnd) -> None:
+        if message.is_yours:
+            self._left_before.on_answer(peer, message.life)
+            return
         kept = self._kept.get(peer, {})
         for who in [who for who, will in kept.items() if will.life <= message.life]:
             del kept[who]
+
+    def _answer(self, peer: str) -> None:
+        """Tells a node that no will of its earlier lives is kept here, if that is so."""
+        life, kept = self._lives.get(peer), self._kept.get(peer, {})
+        if life and peer in self._asking and all(will.life == life for will in kept.values()):
+            self._asking.discard(peer)
+            self._outboxes.send(peer, WillsEnd(life, is_yours=True))
+
+    def _settle(self, peer: str, will: KeepWill) -> None:
+        """Tells a node that may have the will on its disk that it is published, or is not to be."""
+        if will.life != self._lives.get(peer) and peer in self._node.members:
+            self._outboxes.send(peer, ForgetWill(*will.who, will.life, will.number))
 
     # --- other nodes
 
@@ -220,6 +274,7 @@ class ClusterWills(Wills):
         if self._is_running:
             # In front of all that is sent from now on: that waits for the store.
             self._outboxes.send_quick(peer, WillsBegin(self._outboxes.life))
+            self._left_before.ask(peer)
             self._entrust_again(("", peer))
             self._outboxes.flush()
 
@@ -227,7 +282,9 @@ class ClusterWills(Wills):
         if not self._is_running:
             return
         self._entrust_again((peer,))
+        self._left_before.on_down(peer)
         self._lives.pop(peer, None)
+        self._asking.discard(peer)
         if self._kept.get(peer):
             self._wait_for(peer)
 
@@ -249,18 +306,25 @@ class ClusterWills(Wills):
         found = [
             will for will in kept.values() if not (is_up and will.life == self._lives.get(peer))
         ]
-        for will in found:
-            del kept[will.who]
         if found:
             self._spawn(self._publish_all(peer, found))
+        else:
+            self._answer(peer)
 
     async def _publish_all(self, peer: str, found: list[KeepWill]) -> None:
         for at in range(0, len(found), _STEP):
             for will in found[at : at + _STEP]:
+                kept = self._kept.get(peer, {})
+                if kept.get(will.who) is not will:
+                    continue
+                del kept[will.who]
                 if not self._is_back(peer, will.who):
                     self._publish(will)
+                self._settle(peer, will)
             self._outboxes.flush()
             await asyncio.sleep(0)
+        self._answer(peer)
+        self._outboxes.flush()
         log.info("published wills of clients of node=%s, which was away: %d", peer, len(found))
 
     def _is_back(self, peer: str, who: Who) -> bool:
@@ -275,11 +339,9 @@ class ClusterWills(Wills):
 
     def _publish(self, will: KeepWill) -> None:
         parts = (will.topic, will.payload, will.qos, will.retain)
-        message = Message(*parts)
-        if will.retain:
-            message = Sourced(*parts, will.client_id, will.username)
         self.published += 1
-        publish_left(self._find(will.mountpoint), will.client_id, will.username, message)
+        registry = self._find(will.mountpoint)
+        publish_left(absent_client(registry, will.client_id, will.username, parts))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)

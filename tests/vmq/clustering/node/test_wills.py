@@ -9,6 +9,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from vmq_hooks import Plugin, PublishModifiers, Refuse, hook
+from vmq_hooks.types import Message, SubscriberId
 
 from tests.support.present import present
 from tests.support.until import until
@@ -237,3 +239,47 @@ async def test_a_split_that_lasts_looks_like_a_node_that_has_ended(
     await stays.drop()
     await watcher.until(lambda: len(watcher.log) == 2)
     assert published(a, b, c) == 1
+
+
+class Judge(Plugin):
+    """Lets clients publish no will whose ids begin with `refused`; those of others go to another topic."""
+
+    @hook
+    async def auth_on_publish(
+        self, subscriber_id: SubscriberId, message: Message
+    ) -> PublishModifiers:
+        if subscriber_id.client_id.startswith("refused"):
+            raise Refuse("no will of it")
+        return PublishModifiers(topic=f"gone/{message.topic}")
+
+
+async def test_when_all_end_at_once_what_their_clients_left_is_published_as_plugins_have_it(
+    stack: AsyncExitStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes = await stack.enter_async_context(lives(tmp_path))
+    watcher = await stack.enter_async_context(Device("w"))
+    await watcher.connect(nodes[0].broker, ("gone/wills", 1))
+    names = "abc"
+    for name, life in zip(names, nodes, strict=True):
+        await came(stack, life.broker, f"{name} 1", f"{name} 2", f"refused {name}", f"back {name}")
+    brokers = [each.broker for each in nodes]
+    await until(lambda: len(kept(*brokers)) == 12)
+    for each in brokers:
+        silence(each, monkeypatch)
+    for each in brokers:
+        await kill(each)
+    for life in reversed(nodes):
+        life.broker = Broker(life.config, plugins={"judge": Judge()})
+        await life.broker.start()
+    await watcher.connect(nodes[2].broker)
+    for name, life in zip("bca", nodes, strict=True):
+        back = await stack.enter_async_context(Device(f"back {name}", clean=True))
+        await back.connect(life.broker)
+    gone = [f"{name} {number}" for name in names for number in "12"]
+    await watcher.until(lambda: len(watcher.log) >= len(gone))
+    assert sorted(watcher.log) == gone
+    late = await stack.enter_async_context(Device("late", clean=True))
+    await late.connect(nodes[1].broker, ("gone/wills", 1), ("wills", 1))
+    await late.until(lambda: len(late.log) == 1)
+    await until(lambda: not any(wills_of(each.broker)._left_before.count for each in nodes))
+    assert sorted(watcher.log) == gone
