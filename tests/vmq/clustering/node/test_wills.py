@@ -261,9 +261,10 @@ async def test_when_all_end_at_once_what_their_clients_left_is_published_as_plug
     await watcher.connect(nodes[0].broker, ("gone/wills", 1))
     names = "abc"
     for name, life in zip(names, nodes, strict=True):
-        await came(stack, life.broker, f"{name} 1", f"{name} 2", f"refused {name}", f"back {name}")
+        await came(stack, life.broker, f"{name} 1", f"{name} 2", f"refused {name}")
     brokers = [each.broker for each in nodes]
-    await until(lambda: len(kept(*brokers)) == 12)
+    wait(LONG, *brokers)  # who dies last publishes nothing of those that died before
+    await until(lambda: len(kept(*brokers)) == 9)
     for each in brokers:
         silence(each, monkeypatch)
     for each in brokers:
@@ -272,14 +273,10 @@ async def test_when_all_end_at_once_what_their_clients_left_is_published_as_plug
         life.broker = Broker(life.config, plugins={"judge": Judge()})
         await life.broker.start()
     await watcher.connect(nodes[2].broker)
-    for name, life in zip("bca", nodes, strict=True):
-        back = await stack.enter_async_context(Device(f"back {name}", clean=True))
-        await back.connect(life.broker)
     gone = [f"{name} {number}" for name in names for number in "12"]
-    await watcher.until(lambda: len(watcher.log) >= len(gone))
-    assert sorted(watcher.log) == gone
+    await watcher.until(lambda: len(set(watcher.log)) >= len(gone))
     late = await stack.enter_async_context(Device("late", clean=True))
     await late.connect(nodes[1].broker, ("gone/wills", 1), ("wills", 1))
     await late.until(lambda: len(late.log) == 1)
     await until(lambda: not any(wills_of(each.broker)._left_before.count for each in nodes))
-    assert sorted(watcher.log) == gone
+    assert sorted(set(watcher.log)) == gone
