@@ -152,7 +152,7 @@ class Broker(Configured):
             StartError: it is started already, a listener's address cannot be had, or the store cannot be used.
         """
         own = [options for _, options in self.listeners.own()]
-        import_ahead(own, with_admin=self._wants_admin, is_node=bool(self.config.cluster.listen))
+        import_ahead(self.config, own, is_worker=self.share is not None)
         self.listeners.bind_ports()
         try:
             self._open()
@@ -178,7 +178,7 @@ class Broker(Configured):
             await self.parts.begin_wills(self.clustering)
             await self.listeners.prepare()
             if self._wants_admin:
-                self._admin = await open_admin(self, self._own_folder)
+                self._admin = open_admin(self, self._own_folder)
             self._before_clients()
             self.listeners.let_in()
         except BaseException:

@@ -5,14 +5,19 @@ in the same directory while the socket is open: one that is found there on start
 """
 
 import asyncio
+import logging
 import socket
 import stat
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Final
-
-from aiohttp import web
+from typing import TYPE_CHECKING, Final
 
 from vmq.admin.paths import socket_of, within_limit
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+log = logging.getLogger("vmq.http")
 
 #: Seconds that a request under way has to end when the broker stops.
 STOP_TIMEOUT: Final = 2.0
@@ -25,47 +30,72 @@ class SocketError(Exception):
 
 
 class AdminSocket:
-    """The socket of one broker, in a folder that is its own, with the application behind it."""
+    """The socket of one broker, with the application behind it.
 
-    def __init__(self, app: web.Application, folder: Path) -> None:
+    Args:
+        folder: the broker's own.
+        make_app: makes the application, once the socket is open; until it has, requests wait.
+    """
+
+    def __init__(self, folder: Path, make_app: "Callable[[], Awaitable[web.Application]]") -> None:
         self.path = socket_of(folder)
-        self._runner = web.AppRunner(
-            app, access_log=None, handle_signals=False, shutdown_timeout=STOP_TIMEOUT
-        )
+        self._make_app = make_app
+        self._sock: socket.socket | None = None
+        self._serving: asyncio.Task[None] | None = None
+        self._runner: web.AppRunner | None = None
         self._server: asyncio.Server | None = None
         self._file: tuple[int, int] | None = None
 
-    async def start(self) -> None:
-        """Opens the socket, in place of one that a killed broker left.
+    def open(self) -> None:
+        """Opens the socket, in place of one that a killed broker left; it is served from the loop's next turns on.
 
         Raises:
             SocketError: it cannot be had.
         """
         try:
-            sock = self._bind()
+            self._sock = self._bind()
         except OSError as error:
             raise SocketError(f"cannot open {self.path}: {error.strerror or error}") from error
-        try:
-            await self._runner.setup()
-            assert self._runner.server is not None
-            loop = asyncio.get_running_loop()
-            self._server = await loop.create_server(
-                self._runner.server, sock=sock, backlog=BACKLOG, start_serving=False
-            )
-            await self._server.start_serving()
-        except BaseException:  # a start may be cancelled here
-            await self.stop()
-            sock.close()
-            raise
+        self._serving = asyncio.get_running_loop().create_task(self._serve(self._sock))
+        self._serving.add_done_callback(self._told)
+
+    async def _serve(self, sock: socket.socket) -> None:
+        app = await self._make_app()
+        # Late: who opens the socket need not wait for the library.
+        from aiohttp import web
+
+        self._runner = web.AppRunner(
+            app, access_log=None, handle_signals=False, shutdown_timeout=STOP_TIMEOUT
+        )
+        await self._runner.setup()
+        assert self._runner.server is not None
+        self._server = await asyncio.get_running_loop().create_server(
+            self._runner.server, sock=sock, backlog=BACKLOG, start_serving=False
+        )
+        await self._server.start_serving()
+
+    def _told(self, serving: "asyncio.Task[None]") -> None:
+        if not serving.cancelled() and (error := serving.exception()) is not None:
+            log.critical("the admin socket is not served path=%s", self.path, exc_info=error)
+            self._close()  # nobody shall wait for an answer
 
     async def stop(self) -> None:
         """Closes the socket and removes it, unless another one stands there by now."""
-        if self._server is not None:
-            self._server.close()
-        await self._runner.cleanup()
+        if self._serving is not None:
+            self._serving.cancel()
+            await asyncio.wait([self._serving])
+        self._close()
+        if self._runner is not None:
+            await self._runner.cleanup()
         if self._file is not None and _identity(self.path) == self._file:
             self.path.unlink(missing_ok=True)
         self._file = None
+
+    def _close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        if self._sock is not None:
+            self._sock.close()
 
     def _bind(self) -> socket.socket:
         try:
@@ -84,6 +114,7 @@ class AdminSocket:
             self.path.chmod(0o600)
             self._file = _identity(self.path)
             sock.setblocking(False)
+            sock.listen(BACKLOG)
         except BaseException:
             sock.close()
             raise

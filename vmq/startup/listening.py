@@ -1,5 +1,6 @@
 """Opens a listener of the configuration as what its address says: MQTT, jobs, HTTP or Arrow Flight."""
 
+import asyncio
 from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from vmq.config.options import Config, ListenerOptions
+from vmq.http.admin_socket import AdminSocket, SocketError
 from vmq.listeners.handed import HandedListener
 from vmq.listeners.listener import Listener
 from vmq.runtime.client_ids import new_client_id
@@ -15,14 +17,15 @@ from vmq.runtime.errors import StartError
 from vmq.streams.serving.opening import check_libraries
 
 if TYPE_CHECKING:
-    from vmq.http.admin_socket import AdminSocket
+    from aiohttp import web
+
     from vmq.http.server import HttpListener
     from vmq.ports import BrokerView
     from vmq.streams.serving.listener import FlightListener
 
 
-def import_ahead(listeners: Iterable[ListenerOptions], *, with_admin: bool, is_node: bool) -> None:
-    """Imports what listeners, the admin socket and the node of a cluster will need.
+def import_ahead(config: Config, listeners: Iterable[ListenerOptions], *, is_worker: bool) -> None:
+    """Imports what listeners, a worker (its supervisor does not wait for long) and the node of a cluster will need.
 
     That holds the loop for so long that its watchdog would tell of it, and other nodes would take this one for gone.
 
@@ -30,12 +33,11 @@ def import_ahead(listeners: Iterable[ListenerOptions], *, with_admin: bool, is_n
         StartError: a library is missing.
     """
     endpoints = [each.endpoint for each in listeners]
-    if with_admin or any(each.scheme == "http" for each in endpoints):
-        import_module("vmq.http.admin_socket")
+    if is_worker or any(each.scheme == "http" for each in endpoints):
         import_module("vmq.http.app")
     if any(each.is_flight for each in endpoints):
         check_libraries()
-    if is_node:
+    if config.cluster.listen:
         import_module("vmq.startup.clustering")
 
 
@@ -137,19 +139,23 @@ async def _flight(broker: "BrokerView", name: str, options: ListenerOptions) -> 
     return listener
 
 
-async def open_admin(broker: "BrokerView", folder: Path) -> "AdminSocket":
+def open_admin(broker: "BrokerView", folder: Path) -> AdminSocket:
     """Opens the socket by which `vmq session` and its like look into a broker.
 
     Raises:
         StartError: it cannot be had.
     """
-    # Late: an embedded broker without the socket needs no HTTP server.
-    from vmq.http.admin_socket import AdminSocket, SocketError
-    from vmq.http.app import make_admin_app
 
-    admin = AdminSocket(make_admin_app(broker), folder)
+    async def make_app() -> "web.Application":
+        # A third of what a start takes, which clients need not wait for: they are served by now, and meanwhile.
+        await asyncio.to_thread(import_module, "vmq.http.app")
+        from vmq.http.app import make_admin_app
+
+        return make_admin_app(broker)
+
+    admin = AdminSocket(folder, make_app)
     try:
-        await admin.start()
+        admin.open()
     except SocketError as error:
         raise StartError(str(error)) from error
     return admin

@@ -59,15 +59,18 @@ class Frontend:
         for name, options in self._supervisor.config.listeners.items():
             if options.endpoint.scheme == "http":
                 await self.open_listener(name)
-        app = web.Application()
-        add_dashboard(app, self.dashboard, trusted=True)
-        add_api(app, self._do, self._live, None)
-        admin = AdminSocket(app, self.dashboard.source.folder)
+        admin = AdminSocket(self.dashboard.source.folder, self._admin_app)
         try:
-            await admin.start()
+            admin.open()
         except SocketError as error:
             raise StartError(str(error)) from error
         self._admin = admin
+
+    async def _admin_app(self) -> web.Application:
+        app = web.Application()
+        add_dashboard(app, self.dashboard, trusted=True)
+        add_api(app, self._do, self._live, None)
+        return app
 
     async def close(self) -> None:
         """Closes everything."""

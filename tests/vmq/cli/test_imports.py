@@ -81,6 +81,15 @@ def test_a_broker_without_cluster_and_streams_loads_no_library_of_theirs() -> No
     assert not loaded & (NEVER | HELP | {"amqtt", "aiozmq", "zmq", "argon2"})
 
 
+def test_clients_do_not_wait_for_the_library_of_the_admin_socket() -> None:
+    with BrokerProcess.start(["tcp://127.0.0.1:0"], env={"PYTHONPROFILEIMPORTTIME": "1"}) as broker:
+        broker.wait_log(r"\| aiohttp\b")
+        before, started, _ = broker.stderr_text().partition("started version=")
+        broker.terminate()
+    assert started
+    assert "aiohttp" not in packages_in(before)
+
+
 def test_a_node_has_its_libraries_before_it_joins(tmp_path: Path) -> None:
     """While it loads them it answers nobody: the others would take it for gone."""
     with BrokerProcess.start(

@@ -5,15 +5,18 @@ import os
 import socket
 import stat
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import aiohttp
 import pytest
+from aiohttp import web
 from msgspec.structs import replace
 
 from vmq.admin.paths import socket_of
 from vmq.broker import Broker, StartError
 from vmq.config.options import BrokerOptions, Config
+from vmq.http.admin_socket import AdminSocket
 
 # ruff: noqa: ASYNC240 - files of a test's own folder block nobody
 
@@ -109,3 +112,28 @@ async def test_a_stop_does_not_wait_for_idle_connections(config: Config, path: P
             writer.write(b"GET /api/v1/sessions HTTP/1.1\r\nHost: x\r\n\r\n")
             assert (await reader.readline()).startswith(b"HTTP/1.1 200")
         writer.close()
+
+
+@pytest.mark.parametrize("how", ["stopped", "broken"])
+async def test_who_waits_for_an_application_that_never_comes_is_sent_away(
+    tmp_path: Path, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked = asyncio.Event()
+
+    async def make_app() -> web.Application:
+        await asked.wait()
+        raise ImportError("aiohttp")
+
+    admin = AdminSocket(tmp_path, make_app)
+    admin.open()
+    async with asyncio.timeout(60):
+        reader, writer = await asyncio.open_unix_connection(str(admin.path))
+        if how == "stopped":
+            await admin.stop()
+        asked.set()
+        with suppress(ConnectionResetError):
+            assert await reader.read() == b""
+        writer.close()
+        await admin.stop()
+    assert ("is not served" in caplog.text) == (how == "broken")
+    assert not admin.path.exists()

@@ -5,7 +5,7 @@ import sys
 
 #: A node that starts in a fresh interpreter, and tells which modules came while its loop was watched.
 PROGRAM = """
-import asyncio, sys, tempfile
+import asyncio, concurrent.futures.thread, sys, tempfile
 import vmq.broker
 from msgspec.structs import replace
 from vmq.config.options import Config, ListenerOptions
