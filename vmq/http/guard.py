@@ -21,6 +21,7 @@ from vmq.config.options import ListenerOptions
 from vmq.core.context import Counters
 from vmq.listeners.listener import peer_of
 from vmq.listeners.time_limits import READ_FIRST
+from vmq.mqtt.first_bytes import FIRST_BYTES, protocol_of
 
 if TYPE_CHECKING:
     from vmq.config.options import Config
@@ -139,6 +140,8 @@ class HttpGuard(asyncio.Protocol):
             self.begun = begun
         elif begun.startswith(_MQTT):
             self.be_mqtt(begun)
+        elif (spoken := protocol_of(begun[:FIRST_BYTES])) not in ("", "HTTP"):
+            self.guards.refuse(self.transport, spoken + " instead of HTTP")
         else:
             self.be_http()
             self.inner.data_received(begun)

@@ -19,7 +19,7 @@ from aiohttp.test_utils import make_mocked_request
 from tests.conftest import BrokerFactory
 from tests.support.streams import connect_tcp
 from tests.support.until import until
-from tests.support.wire import TIMEOUT
+from tests.support.wire import TIMEOUT, connect_packet
 from tests.vmq.cli.program import here
 from vmq.config.options import Config, ListenerOptions
 from vmq.core.context import Counters
@@ -239,6 +239,23 @@ def test_what_only_looks_like_it_is_http(hasty: BrokerProcess) -> None:
         wanted = b"HTTP/1.1 200" if path in (b"/manual", b"/health/live") else b"HTTP/1.1 404"
         assert answer_to(hasty, request).startswith(wanted), path
         assert answer_to(hasty, request[:5], request[5:]).startswith(wanted), path
+
+
+@pytest.mark.parametrize(
+    ("data", "spoken"),
+    [
+        (connect_packet("c"), "MQTT"),
+        (b"\x16\x03\x01\x02\x00\x01", "TLS"),
+        (b"PROXY TCP4 192.0.2.1 ", "a PROXY header"),
+    ],
+)
+def test_what_speaks_something_else_is_named_and_closed(
+    hasty: BrokerProcess, data: bytes, spoken: str
+) -> None:
+    with connect_tcp(hasty.http) as sock, contextlib.suppress(ConnectionError):
+        sock.sendall(data)
+        assert sock.recv(1) == b""
+    hasty.wait_log(rf'refused listener=web peer=127.* reason="{spoken} instead of HTTP"')
 
 
 def test_pages_and_names_from_elsewhere_do_not_get_mqtt(hasty: BrokerProcess) -> None:
