@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import pytest
 
+from vmq.cli.memory import collect_rarely
 from vmq.testing.forks import fork_fronts
 from vmq.testing.process import BrokerProcess
 
@@ -61,7 +62,7 @@ def pytest_collection_finish() -> None:
     """
     gc.freeze()
     gc.enable()
-    gc.set_threshold(50_000, 20, 50)  # as `vmq start` has it
+    collect_rarely()  # as `vmq start` does
     if "vmq.streams.serving.process" in sys.modules:
         fork_fronts()
 

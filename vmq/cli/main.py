@@ -1,7 +1,6 @@
 """The `vmq` command: its subcommands, and the one place where errors become text and exit codes."""
 
 import errno
-import gc
 import os
 import re
 import sys
@@ -11,6 +10,7 @@ from typing import Annotated, Final, NoReturn
 
 import typer
 
+from vmq.cli.memory import collect_rarely
 from vmq.cli.terminal.console import FAILURE, CliError, error, nobody_reads
 from vmq.version import __version__
 
@@ -173,8 +173,7 @@ def _usage_text(problem: typer.TyperException) -> str:
 
 def run() -> NoReturn:
     """The entry point of the `vmq` program."""
-    # What a program loads it keeps: the collector need not walk it again at every 700 allocations.
-    gc.set_threshold(50_000, 20, 50)
+    collect_rarely()  # what a program loads it keeps
     if sys.stdout is None:  # its descriptor was closed
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     sys.exit(main(sys.argv[1:]))

@@ -128,19 +128,6 @@ async def unless(stopping: asyncio.Event, starting: Coroutine[Any, Any, None]) -
     return True
 
 
-def settle_memory() -> None:
-    """Tune the garbage collector for a process that lives long and holds much.
-
-    Reference counts free nearly all garbage of the broker, so collections find little and cost a walk over what lives:
-    with 100,000 connections, hundreds of milliseconds in which nobody is served. Frozen, what the start has made is
-    never walked again; with higher thresholds, young objects are walked once in 50,000 allocations (not 700), and all
-    of them a thousand times more rarely.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
-
-
 class _NoTransports(WeakValueDictionary[int, Any]):
     """Keeps none."""
 

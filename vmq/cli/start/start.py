@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from vmq.cli.memory import settle_memory
 from vmq.cli.start.foreground import (
     begin_anew,
     leave_nothing,
@@ -18,7 +19,6 @@ from vmq.cli.start.foreground import (
     on_signal,
     say_page,
     say_ready,
-    settle_memory,
     until_end,
     untrack_transports,
 )

@@ -4,7 +4,6 @@ A is the file descriptor of its supervisor's channel, B that of the socket over 
 """
 
 import asyncio
-import gc
 import logging
 import os
 import signal
@@ -13,6 +12,7 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING
 
+from vmq.cli.memory import collect_rarely
 from vmq.cli.start.foreground import leave_nothing, on_signal, unless, until_end
 from vmq.cli.start.running import Running
 from vmq.cli.start.service import Notifier
@@ -34,7 +34,7 @@ def run(channel: int, passing: int) -> int:
     import uvloop
 
     # What a process imports it keeps: walking that again and again is a sixth of the time until it serves.
-    gc.set_threshold(50_000, 20, 50)
+    collect_rarely()
     raise_file_limit()
     keep_files_private()
     for file in (channel, passing):

@@ -7,12 +7,12 @@ import signal
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from vmq.cli.memory import settle_memory
 from vmq.cli.start.foreground import (
     on_requests,
     on_signal,
     say_page,
     say_ready,
-    settle_memory,
     unless,
 )
 from vmq.cli.start.running import Running
