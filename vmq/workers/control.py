@@ -67,6 +67,10 @@ class Watch(Struct, frozen=True, tag=True):
     is_watched: bool
 
 
+class Rotate(Struct, frozen=True, tag=True):
+    """To a worker: open the log file anew, which something else has moved away."""
+
+
 class WorkerReady(Struct, frozen=True, tag=True):
     """From a worker: its listeners accept."""
 
@@ -97,7 +101,7 @@ class Alive(Struct, frozen=True, tag=True):
     doors: dict[str, DoorCount] = {}
 
 
-Message = BeginWorker | Follow | Watch | WorkerReady | WorkerFailed | Followed | Alive
+Message = BeginWorker | Follow | Watch | Rotate | WorkerReady | WorkerFailed | Followed | Alive
 
 _decoder: Final[msgspec.msgpack.Decoder[Message]] = msgspec.msgpack.Decoder(Message)
 _encoder: Final = msgspec.msgpack.Encoder()

@@ -23,6 +23,7 @@ from vmq.workers.control import (
     Follow,
     Followed,
     Message,
+    Rotate,
     Watch,
     WorkerFailed,
     WorkerReady,
@@ -287,6 +288,11 @@ class Worker:
         if self.is_running and self._channel is not None and is_watched != self._is_watched:
             self._is_watched = is_watched
             self._channel.send(Watch(is_watched))
+
+    def rotate(self) -> None:
+        """Has it open its log file anew, once it serves. Who starts later, does so by itself."""
+        if self._channel is not None:
+            self._channel.send(Rotate())
 
     def take_readings(self) -> list[Reading]:
         """What it told of its figures since they were taken before."""

@@ -142,11 +142,10 @@ class Supervisor(Configured):
         """The processes of the workers."""
         return [each.pid for each in self.workers.values() if each.pid]
 
-    def signal(self, number: int) -> None:
-        """Sends a signal to every worker that runs."""
+    def rotate(self) -> None:
+        """Has every worker open its log file anew."""
         for worker in self.workers.values():
-            if worker.is_running:  # one that starts does not know yet what to do with it
-                worker.signal(number)
+            worker.rotate()
 
     async def _watch(self) -> None:
         loop = asyncio.get_running_loop()

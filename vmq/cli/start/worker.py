@@ -13,15 +13,19 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from vmq.cli.memory import collect_rarely
-from vmq.cli.start.foreground import leave_nothing, on_signal, unless, until_end
-from vmq.cli.start.running import Running
-from vmq.cli.start.service import Notifier
-from vmq.cli.start.start import open_log, raise_file_limit, settle
+from vmq.cli.start.foreground import (
+    REQUESTS,
+    leave_nothing,
+    on_signal,
+    unless,
+    until_end,
+)
 from vmq.cli.terminal.console import FAILURE, CliError
 from vmq.runtime.process import keep_files_private
 from vmq.version import __version__, is_compiled
 
 if TYPE_CHECKING:
+    from vmq.cli.start.running import Running
     from vmq.config.options import Config
     from vmq.workers.control import Channel
     from vmq.workers.part import WorkerPart
@@ -31,10 +35,15 @@ logger = logging.getLogger("vmq.cli")
 
 def run(channel: int, passing: int) -> int:
     """Run a worker of a broker, as its supervisor tells; returns the exit code."""
-    import uvloop
-
+    for each in REQUESTS:
+        signal.signal(each, signal.SIG_IGN)  # the supervisor tells what is to be done
     # What a process imports it keeps: walking that again and again is a sixth of the time until it serves.
     collect_rarely()
+
+    import uvloop
+
+    from vmq.cli.start.start import raise_file_limit
+
     raise_file_limit()
     keep_files_private()
     for file in (channel, passing):
@@ -46,13 +55,15 @@ def run(channel: int, passing: int) -> int:
 async def _serve(sock: socket.socket, passing: socket.socket) -> bool:
     """Run a broker until a signal or the end of the supervisor ends it; returns whether it could start."""
     from vmq.broker import Broker, StartError
+    from vmq.cli.start.running import Running
+    from vmq.cli.start.service import Notifier
+    from vmq.cli.start.start import open_log, settle
     from vmq.config.options import ConfigError
     from vmq.workers.control import BeginWorker, Channel, WorkerFailed, WorkerReady
     from vmq.workers.part import WorkerPart
 
     stopping = asyncio.Event()
     on_signal(stopping.set)
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the supervisor reads the configuration
     channel = await Channel.over(sock)
     begin = await channel.receive()
     if not isinstance(begin, BeginWorker):
@@ -68,10 +79,9 @@ async def _serve(sock: socket.socket, passing: socket.socket) -> bool:
         return False
     broker.live = live
     running = Running(broker, log, Notifier({}), _load)
-    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, running.rotate)
     started = asyncio.Event()
     part = WorkerPart(broker, channel)
-    hearing = asyncio.create_task(_hear(channel, part, started, stopping))
+    hearing = asyncio.create_task(_hear(channel, part, running, started, stopping))
     try:
         is_started = await unless(stopping, broker.start())
     except StartError as problem:
@@ -110,14 +120,21 @@ def _load() -> "Config":
 
 
 async def _hear(
-    channel: "Channel", part: "WorkerPart", started: asyncio.Event, stopping: asyncio.Event
+    channel: "Channel",
+    part: "WorkerPart",
+    running: "Running",
+    started: asyncio.Event,
+    stopping: asyncio.Event,
 ) -> None:
     """Follow the supervisor, and stop when it is gone."""
-    from vmq.workers.control import Follow, Watch
+    from vmq.workers.control import Follow, Rotate, Watch
 
-    while isinstance(message := await channel.receive(), Follow | Watch):
+    while isinstance(message := await channel.receive(), Follow | Rotate | Watch):
         await started.wait()
-        await part.do(message)
+        if isinstance(message, Rotate):
+            running.rotate()
+        else:
+            await part.do(message)
     logger.warning("stopping: the supervisor is gone")
     stopping.set()
 

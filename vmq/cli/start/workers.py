@@ -46,7 +46,7 @@ async def serve_workers(config: "Config", log: "BrokerLog", load: Callable[[], "
 
     def rotate() -> None:
         running.rotate()
-        supervisor.signal(signal.SIGUSR1)
+        supervisor.rotate()
 
     on_requests(running.reload, rotate)
     if not await unless(stopping, supervisor.start()):
