@@ -15,6 +15,7 @@ That is why this thread arms it, which gets the interpreter soon wherever Python
 the process was stopped or waited for a processor, as `faulthandler.dump_traceback_later` would count it.
 """
 
+import asyncio.base_events
 import faulthandler
 import logging
 import re
@@ -123,8 +124,7 @@ class Watchdog:
     def beat(self) -> None:
         """The loop runs. To be called by a task of it, every `BEAT` seconds."""
         if self._base is None:
-            task = sys._getframe(1)
-            self._base = task.f_back
+            self._base = base_of(sys._getframe(1))
         self._beats += 1
 
     def stop(self) -> None:
@@ -165,15 +165,19 @@ class Watchdog:
             self._steps = self._told = 0
             return
         self._steps += 1
-        if self._steps == LATE:
+        if self._steps >= LATE and not self._told:
             self._tell()
 
     def _tell(self) -> None:
-        """Says where the loop stands."""
+        """Says where the loop stands, if that can be seen; if not, the next step may see it."""
         frame = sys._current_frames().get(self._loop_thread)
         if frame is None or frame is self._base:
-            return  # it waits for events, or for the processor; or compiled code runs, which has no frames
-        self._told = self._say(places_of(frame, self._base), f"for={LATE * STEP:.1f}s so far")
+            # It waits for events, or for the processor; or compiled code runs, which has no frames: of that nothing is
+            # told but how late the loop was.
+            return
+        self._told = self._say(
+            places_of(frame, self._base), f"for={self._steps * STEP:.1f}s so far"
+        )
 
     def _was_held(self, seconds: float, used: float) -> None:
         """This thread itself could not run for a while."""
@@ -237,6 +241,21 @@ def blame_of(places: Iterable[CodePlace], owner: Callable[[str], str | None]) ->
             return found._replace(hook=place.function)
     assert first is not None, "a stack has a place"
     return found or Blame("", "", first)
+
+
+def base_of(callback: FrameType) -> FrameType | None:
+    """The frame that runs the loop, given that of one of its callbacks.
+
+    asyncio's own loop has several: some are made for each turn, and the outermost stays.
+    """
+    base = callback.f_back
+    while (
+        base is not None
+        and base.f_back is not None
+        and base.f_back.f_code.co_filename == asyncio.base_events.__file__
+    ):
+        base = base.f_back
+    return base
 
 
 def places_of(frame: FrameType | None, base: FrameType | None) -> list[CodePlace]:

@@ -1,19 +1,24 @@
 """Who holds the event loop up, as the log says it."""
 
+import asyncio
 import json
 import logging
 import os
 import signal
+import sys
 import threading
 import time
+from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import Any
 from urllib.request import urlopen
 
 import pytest
+import uvloop
 
 from tests.conftest import BrokerFactory
 from tests.support.wire import TIMEOUT, Wire
-from vmq.runtime.watchdog import HELD, LATE, CodePlace, Watchdog, blame_of, places_in
+from vmq.runtime.watchdog import HELD, LATE, CodePlace, Watchdog, blame_of, places_in, places_of
 
 PLUGINS = {"/p/one.py": "one", "/p/two.py": "two"}
 DUMP = """Timeout (0:00:01)!
@@ -86,6 +91,64 @@ def test_a_loop_that_stands_still_is_told_once_with_plugin_hook_and_line(
     assert caplog.messages[-1].startswith("event loop goes on")
     assert [each.levelno for each in caplog.records] == [logging.ERROR, logging.WARNING]
     assert blocked == ["p"]
+
+
+def test_what_no_step_could_see_at_first_is_told_later(caplog: pytest.LogCaptureFixture) -> None:
+    """As when compiled code, which has no frames, calls one plugin after the other."""
+    watchdog = watched([])
+    caplog.set_level(logging.INFO)
+    watchdog._loop_thread = threading.get_ident()
+    watchdog._base = base = sys._getframe()
+    looking = threading.Lock()
+    looking.acquire()
+
+    def look() -> None:
+        while sys._current_frames()[watchdog._loop_thread] is not base:
+            pass
+        for number in range(LATE):
+            watchdog.step(number / 10, number / 10)
+        looking.release()
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    looking.acquire()  # a function in C, which has no frame
+    thread.join()
+    assert caplog.messages == []
+    on_deliver(watchdog, 1)
+    (line,) = caplog.messages
+    assert "plugin=p hook=on_deliver" in line
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+def test_a_program_that_runs_the_loop_is_not_blamed_for_what_the_loop_runs(
+    run: Callable[[Coroutine[Any, Any, None]], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    """It may be the file of a plugin, too."""
+    watchdog = watched([])
+    caplog.set_level(logging.INFO)
+    watchdog._loop_thread = main = threading.get_ident()
+
+    def look() -> None:
+        while "join" not in (at.function for at in places_of(sys._current_frames()[main], None)):
+            pass
+        for number in range(1 + LATE):
+            watchdog.step(number / 10, number / 10)
+
+    async def program() -> None:
+        def step() -> None:
+            watchdog.beat()
+
+        loop, over = asyncio.get_running_loop(), asyncio.Event()
+        loop.call_soon(step)
+        thread = threading.Thread(target=look)
+        loop.call_later(0, thread.start)
+        loop.call_later(0, thread.join)
+        loop.call_later(0, over.set)
+        await over.wait()
+
+    run(program())
+    (line,) = caplog.messages
+    assert "plugin=none" in line
 
 
 def test_what_the_broker_itself_takes_time_for_is_no_alarm(
