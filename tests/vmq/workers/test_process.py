@@ -47,6 +47,16 @@ HANGS = """
     await asyncio.sleep(0)
     signal.pause()
 """
+#: Takes its time to stop, and lives.
+LASTS = """
+    over = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, int)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, over.set)
+    channel.send(WorkerReady())
+    while not over.is_set():
+        channel.send(Alive())
+        await asyncio.sleep(0.01)
+"""
 TIMEOUT = 60
 
 SETTINGS = WorkerSettings.of(LiveConfig.of(Config()))
@@ -182,6 +192,29 @@ async def test_one_that_hangs_when_it_is_to_stop_is_killed(
     await asyncio.wait_for(worker.stop(), TIMEOUT)
     assert worker.state is WorkerState.STOPPED
     assert "no sign of life for 0.1 s" in caplog.text
+
+
+async def test_one_that_gives_signs_of_life_is_waited_for(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard = set()
+    end_silent = Worker._end_silent
+
+    def look(worker: Worker, now: float, silence: float) -> None:
+        heard.add(worker._heard)
+        end_silent(worker, now, silence)
+
+    monkeypatch.setattr(process, "_LOOK", 0.01)
+    monkeypatch.setattr(Worker, "_end_silent", look)
+    worker = make(LASTS)
+    await asyncio.wait_for(worker.begun.wait(), TIMEOUT)
+    stopping = asyncio.create_task(worker.stop())
+    await until(lambda: len(heard) > 3)
+    assert not stopping.done()
+    worker.signal(signal.SIGUSR1)
+    await asyncio.wait_for(stopping, TIMEOUT)
+    assert worker.state is WorkerState.STOPPED
+    assert worker.trouble == "exit code 0"
 
 
 async def test_a_stop_needs_not_wait_for_the_next_start(make: Make) -> None:
