@@ -17,6 +17,7 @@ from websockets.protocol import State
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
+from vmq.core.output import SOCKET
 from vmq.listeners import addresses
 from vmq.listeners.frames import FrameCounter, message_head, take_messages
 from vmq.listeners.origins import Origins
@@ -152,6 +153,9 @@ class WebSocket:
 
     def resume_writing(self) -> None:
         self.connection.resume_writing()
+        with self.contained():
+            self.answer_ping()
+            self.send_pending()
 
     @contextmanager
     def contained(self) -> Iterator[None]:
@@ -177,7 +181,7 @@ class WebSocket:
             with self.contained():
                 while left > 0 and self.position < len(self.data) and not self.connection.closing:
                     left -= self.take_messages(left) or self.take_piece(left)
-                self.protocol.answer_ping()
+                self.answer_ping()
                 self.send_pending()
                 self.look_at_end()
         if self.connection.closing:
@@ -195,6 +199,11 @@ class WebSocket:
         if self.peer_ended:
             self.end()
             self.transport.close()
+
+    def answer_ping(self) -> None:
+        """Answers the last ping; to a peer that takes nothing, once it does: its pings must not fill our memory."""
+        if not self.connection.blocked & SOCKET:
+            self.protocol.answer_ping()
 
     def note_kept(self) -> None:
         """A frame under way shows that its sender lives, as a packet does: if it grows by enough."""
@@ -226,8 +235,7 @@ class WebSocket:
         if is_midway or not is_open or connection.session.subscriber is None:
             return 0
         messages, self.position = take_messages(self.data, self.position, most, self.max_size)
-        if messages:
-            connection.data_received(b"".join(messages))
+        self.hand_on(messages)
         return len(messages)
 
     def take_piece(self, most: int) -> int:
@@ -290,8 +298,12 @@ class WebSocket:
                 self.answer(event)
             elif isinstance(event, Frame):
                 self.on_frame(event, payloads)
-        if payloads:
-            self.connection.data_received(b"".join(payloads))
+        self.hand_on(payloads)
+
+    def hand_on(self, payloads: list[bytes]) -> None:
+        """Frames with nothing in them are no sign of life of a client of MQTT [MQTT-3.1.2-24]."""
+        if data := b"".join(payloads):
+            self.connection.data_received(data)
 
     def end(self) -> None:
         """The stream has ended."""

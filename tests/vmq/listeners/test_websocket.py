@@ -210,6 +210,32 @@ def test_a_pass_reads_so_many_frames_and_answers_the_last_ping(house: House) -> 
     assert writes == [2, 3, 4]  # the first was the answer to the upgrade
 
 
+def test_a_peer_that_takes_nothing_has_its_pings_answered_when_it_does(
+    client: WebClient,
+) -> None:
+    client.socket.pause_writing()
+    for payload in (b"1", b"2"):
+        client.protocol.send_ping(payload)
+        client.push()
+    assert client.frames == []
+    client.socket.resume_writing()
+    client.pull()
+    assert [bytes(each.data) for each in client.frames] == [b"2"]
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_frames_with_nothing_in_them_are_no_sign_of_life(
+    house: House, client: WebClient, is_whole: bool
+) -> None:
+    client.send(connect_packet("c"))
+    before = client.connection.seen
+    house.clock.advance(1)
+    client.protocol.send_binary(b"", fin=is_whole)
+    client.push()
+    assert client.connection.seen == before
+    assert not client.transport.closed
+
+
 @pytest.mark.parametrize("accepted", [True, False])
 def test_empty_continuations_count_as_frames_and_order_is_kept(
     house: House, accepted: bool
