@@ -20,6 +20,9 @@ PIECE: Final = 16_384
 #: Bytes of a handshake that wait to be looked at, above which no more is read.
 LONGEST_FLIGHT: Final = 65_536
 
+#: Bytes of new keys, which a peer may ask for without an end, that wait for one which takes nothing.
+MOST_ANSWERS: Final = 65_536
+
 #: Ciphertext on its way to OpenSSL, and from it.
 INCOMING: Final = ssl.MemoryBIO()
 OUTGOING: Final = ssl.MemoryBIO()
@@ -63,6 +66,9 @@ class Tls:
         #: What came of the handshake while it had to wait; the transport is not read if that is a lot.
         self.unread = b""
         self.is_held = False
+        #: The peer takes nothing at present; and bytes of the protocol's own that wait for it.
+        self.is_blocked = False
+        self.answers: int = 0
 
     # The protocol of the transport below
 
@@ -98,10 +104,13 @@ class Tls:
             self.owner.refused(self, "connection lost in the TLS handshake", True)
 
     def pause_writing(self) -> None:
+        self.is_blocked = True
         if self.inner is not None:
             self.inner.pause_writing()
 
     def resume_writing(self) -> None:
+        self.is_blocked = False
+        self.answers = 0
         if self.inner is not None:
             self.inner.resume_writing()
 
@@ -204,7 +213,18 @@ class Tls:
         if self.over:
             self.is_cut = True  # whatever else there is
         if OUTGOING.pending:
-            self.flush()  # what the protocol itself has to say: alerts, new keys
+            self.answer()
+
+    def answer(self) -> None:
+        """Says what the protocol itself has to: alerts, new keys. A peer that asks for keys and takes none is left."""
+        if self.is_blocked:
+            self.answers += OUTGOING.pending
+            if self.answers > MOST_ANSWERS:
+                empty(OUTGOING)
+                self.broken = ConnectionError("TLS failed: new keys are asked for and not taken")
+                self.abort()
+                return
+        self.flush()
 
     def hand_on(self, chunks: list[bytes]) -> None:
         """What one read of the transport brought goes inside at once: it is one pass there."""

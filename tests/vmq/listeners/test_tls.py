@@ -12,7 +12,7 @@ from tests.vmq.support import House
 from vmq.config.options import ListenerOptions
 from vmq.core.cork import CLOSE
 from vmq.listeners.certificates import build_context
-from vmq.listeners.tls import PIECE, Tls, common_name
+from vmq.listeners.tls import INCOMING, MOST_ANSWERS, OUTGOING, PIECE, Tls, common_name
 from vmq.protocol.connection import Connection
 from vmq.protocol.listener_context import ListenerContext
 from vmq.testing.authority import Authority
@@ -70,6 +70,12 @@ class Above:
 
     def connection_lost(self, error: Exception | None) -> None:
         self.lost.append(error)
+
+    def pause_writing(self) -> None:
+        """It has nothing to write."""
+
+    def resume_writing(self) -> None:
+        """It has nothing to write."""
 
 
 Contexts = tuple[ssl.SSLContext, ssl.SSLContext]
@@ -278,6 +284,32 @@ def test_broken_ciphertext_ends_the_connection_with_its_reason(pair: Pair) -> No
     pair.layer.data_received(b"more")
     pair.layer.connection_lost(None)
     assert "TLS failed: decryption failed or bad record mac" in str(pair.above.lost[0])
+
+
+def test_who_asks_for_new_keys_and_takes_none_is_left(pair: Pair) -> None:
+    """As with KeyUpdate of TLS 1.3, which Python's own client cannot send."""
+
+    class Asked:
+        """What reads such a record."""
+
+        def read(self, _size: int) -> bytes:
+            INCOMING.read()
+            OUTGOING.write(bytes(MOST_ANSWERS // 4))
+            raise ssl.SSLWantReadError
+
+    pair.layer.openssl = Asked()
+    left = []
+    for asks, is_blocked in ((8, False), (4, True), (0, False), (4, True), (1, True)):
+        if is_blocked:
+            pair.layer.pause_writing()
+        else:
+            pair.layer.resume_writing()
+        for _ in range(asks):
+            pair.layer.data_received(b"ask")
+        left.append(pair.below.aborted)
+    assert left == [False, False, False, False, True]
+    pair.layer.connection_lost(None)
+    assert "new keys are asked for and not taken" in str(pair.above.lost[0])
 
 
 def test_a_peer_that_leaves_in_the_handshake_is_nothing_to_write_of(
