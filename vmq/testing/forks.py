@@ -22,6 +22,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import IO, Any, Final
@@ -53,6 +54,8 @@ _SAYS_MORE: Final = re.compile(
     r"grpc(\+tls)?://|^--(workers|cluster-listen)|^VMQ_(CLUSTER|STREAMS)__|^\s*(\[(streams|cluster)|workers\b)",
     re.MULTILINE,
 )
+#: What lies in its folder if it has streams or has had workers, whatever it is told.
+_KEPT: Final = ("streams", "workers")
 
 
 def fork(arguments: Sequence[str], env: Mapping[str, str]) -> "Forked | None":
@@ -68,10 +71,12 @@ def fork(arguments: Sequence[str], env: Mapping[str, str]) -> "Forked | None":
 def _wants_more(arguments: Sequence[str], env: Mapping[str, str]) -> bool:
     if arguments[:1] != ["start"]:  # any other command may need what streams need
         return True
+    given = dict(pairwise(arguments))
+    if any(Path(given.get("--data-dir", os.devnull), each).exists() for each in _KEPT):
+        return True
     text = ""
-    if "--config" in arguments[:-1]:
-        with suppress(OSError):  # the broker says so
-            text = Path(arguments[arguments.index("--config") + 1]).read_text("utf-8", "replace")
+    with suppress(OSError):  # the broker says so
+        text = Path(given.get("--config", os.devnull)).read_text("utf-8", "replace")
     return any(map(_SAYS_MORE.search, (text, *arguments, *env)))
 
 

@@ -46,13 +46,16 @@ def test_its_environment_is_the_one_that_was_given(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "env", [{}, {"VMQ_STREAMS__S__FILTERS": '["s"]', "VMQ_CLUSTER__LISTEN": "tcp://127.0.0.1:0"}]
 )
-def test_what_a_broker_loads_in_any_case_is_loaded_before(env: dict[str, str]) -> None:
-    """And what one with streams in a cluster does."""
-    with BrokerProcess.start(env=env) as broker:
-        process = psutil.Process(broker.pid)
-        maps = [each.memory_maps() for each in (process, process.parents()[0])]
-    its, before = ({one.path for one in each if one.path.endswith(".so")} for each in maps)
-    assert its <= before
+def test_what_a_broker_loads_in_any_case_is_loaded_before(
+    env: dict[str, str], tmp_path: Path
+) -> None:
+    """And what one with streams in a cluster does, and who finds such in its folder."""
+    for given in (env, {}):
+        with BrokerProcess.start(data_dir=tmp_path, env=given) as broker:
+            process = psutil.Process(broker.pid)
+            maps = [each.memory_maps() for each in (process, process.parents()[0])]
+        its, before = ({one.path for one in each if one.path.endswith(".so")} for each in maps)
+        assert its <= before
 
 
 def test_a_variable_of_the_interpreter_takes_one_of_its_own() -> None:
