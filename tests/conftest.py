@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 import pytest
 
 from vmq.cli.memory import collect_rarely
-from vmq.testing.forks import fork_fronts
+from vmq.testing.forks import fork_helpers
 from vmq.testing.process import BrokerProcess
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def pytest_collection_finish() -> None:
     gc.enable()
     collect_rarely()  # as `vmq start` does
     if "vmq.streams.serving.process" in sys.modules:
-        fork_fronts()
+        fork_helpers()
 
 
 class BrokerFactory(Protocol):

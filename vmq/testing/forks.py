@@ -27,6 +27,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import IO, Any, Final
 
+#: What brokers run as processes of their own: workers, and what works for streams; then where the latter are started.
+_WORKER: Final = "vmq.cli.start.worker"
+_FRONT: Final = "vmq.streams.flight.front"
+_HELPERS: Final = (
+    *(_FRONT, "vmq.streams.column_process", "vmq.streams.replay.packet_process"),
+    *("vmq.streams.replay.evaluator", "vmq.streams.sql.process"),
+)
+_STARTING: Final = ("vmq.streams.serving.process", "vmq.streams.helper")
 #: What a broker imports in any case; and, with memory that others have not, what one with streams or in a cluster does,
 #: and commands do.
 _ALWAYS: Final = (
@@ -37,15 +45,14 @@ _MORE: Final = (
     *("vmq.startup.clustering", "vmq.clustering.running.service", "vmq.clustering.raft.service"),
     *("vmq.clustering.streams.service", "vmq.clustering.streams.groups"),
     *("vmq.clustering.streams.handover", "vmq.clustering.streams.pages"),
-    *("vmq.streams.flight.service", "vmq.streams.flight.front"),
+    "vmq.streams.flight.service",
     *("vmq.streams.serving.service", "vmq.streams.replay.port", "vmq.streams.sql.running"),
     *("vmq.cli.start.worker", "vmq.workers.supervisor"),
     *("vmq.cli.mqtt.pub", "vmq.cli.mqtt.sub", "vmq.cli.mqtt.subscriber", "vmq.cli.mqtt.transport"),
     *("vmq.cli.data.stream", "vmq.streams.stored"),
+    *_HELPERS,
+    "vmq.streams.sql.engine",
 )
-#: What brokers run as processes of their own.
-_FRONT: Final = "vmq.streams.flight.front"
-_WORKER: Final = "vmq.cli.start.worker"
 #: Variables that count when an interpreter starts, or a library is loaded: with others it has to be started anew.
 _EARLY: Final = ("PYTHON", "LD_", "MALLOC_", "GLIBC_")
 _LARGEST: Final = 1 << 20
@@ -80,10 +87,10 @@ def _wants_more(arguments: Sequence[str], env: Mapping[str, str]) -> bool:
     return any(map(_SAYS_MORE.search, (text, *arguments, *env)))
 
 
-def fork_fronts() -> None:
-    """Has what serves Flight for brokers in this process forked from now on, too."""
+def fork_helpers() -> None:
+    """Has what works for the streams of brokers in this process forked from now on, too."""
     if hasattr(os, "fork") and hasattr(socket, "send_fds"):
-        _fork_fronts(lambda: _server_now(True))
+        _fork_helpers(lambda: _server_now(True))
 
 
 def _server_now(more: bool) -> "_Server":
@@ -92,17 +99,18 @@ def _server_now(more: bool) -> "_Server":
         return _server(more, frozenset(early.items()))
 
 
-def _fork_fronts(server: "Callable[[], _Server]") -> None:
-    """In the place of `subprocess`, where a Flight process is started."""
-    process: Any = importlib.import_module("vmq.streams.serving.process")
-    begin = process.subprocess.Popen
+def _fork_helpers(server: "Callable[[], _Server]") -> None:
+    """In the place of `subprocess`, where such a process is started."""
 
     def start(command: Sequence[str], **given: Any) -> Any:
-        if command != process.COMMAND:  # a test's own
-            return begin(command, **given)
-        return server().fork((), given["env"], _FRONT, pipes="io", files=given["pass_fds"])
+        if tuple(command[:3]) != (sys.executable, "-P", "-m") or command[3] not in _HELPERS:
+            return subprocess.Popen(command, **given)  # noqa: S603 - a test's own
+        pipes, files = "io", given["pass_fds"]
+        return server().fork(command[4:], given["env"], command[3], pipes=pipes, files=files)
 
-    process.subprocess = SimpleNamespace(**{**vars(subprocess), "Popen": start})
+    for name in _STARTING:
+        place: Any = importlib.import_module(name)
+        place.subprocess = SimpleNamespace(**{**vars(subprocess), "Popen": start})
 
 
 class _Worker:
@@ -335,7 +343,7 @@ def _fork_from_a_child() -> tuple[str, list[str]] | None:
         other.close()
         server = _Server(orders)
         if _FRONT in sys.modules:
-            _fork_fronts(lambda: server)
+            _fork_helpers(lambda: server)
         _fork_workers(server)
         return None
     orders.close()
@@ -391,11 +399,11 @@ def _serve_and_run(orders: socket.socket) -> None:
 
 
 def _run(module: str, arguments: list[str]) -> None:
-    if module == _FRONT:
-        importlib.import_module(_FRONT).main()
-    elif module == _WORKER:
+    if module == _WORKER:
         os.setsid()  # a Ctrl-C of the terminal is for the supervisor
         sys.exit(importlib.import_module(_WORKER).run(*map(int, arguments)))
+    elif module:
+        importlib.import_module(module).main()
     else:
         importlib.import_module("vmq.__main__").run()
 
