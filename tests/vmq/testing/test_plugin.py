@@ -91,7 +91,7 @@ def test_a_client_of_both(vmq_broker, vmq_process, vmq_client):
 
 def test_fixtures_side_by_side(tmp_path: Path) -> None:
     (tmp_path / "test_suite.py").write_text(SUITE)
-    assert "10 passed" in pytest_in(tmp_path, "-p", "xdist", "-n", "4")
+    assert "10 passed" in pytest_in(tmp_path, "-p", "xdist", "-n", "2")
 
 
 MARKS = """
