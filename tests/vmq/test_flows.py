@@ -1,4 +1,4 @@
-"""Sessions and queues against the reference of `flows`: without a store, and with one that is
+"""Sessions and queues against the reference of `flow_model`: without a store, and with one that is
 killed and opened again."""
 
 from hypothesis import settings

@@ -12,16 +12,10 @@ from aiohttp import web
 from vmq_hooks.testing import RunningBroker, running_broker
 from vmq_webhooks import WebhooksPlugin
 
-from tests.plugins.vmq_webhooks.server import Hooks, web_server
+from tests.plugins.vmq_webhooks.server import Hooks
 
 TIMEOUT = 20.0
 AUTH = ["auth_on_register", "auth_on_publish", "auth_on_subscribe"]
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[Hooks]:
-    async with web_server() as hooks:
-        yield hooks
 
 
 @asynccontextmanager

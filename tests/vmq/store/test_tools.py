@@ -1,6 +1,5 @@
 """Checking and repairing a store: each kind of damage is found, told and mended."""
 
-import json
 import os
 import shutil
 import subprocess
@@ -20,7 +19,6 @@ from vmq.mqtt.message import Delivery, Message
 from vmq.store import references as counting
 from vmq.store.lines import END
 from vmq.store.opening import repair_folder, stored_retained, stored_sessions
-from vmq.store.references import References
 from vmq.store.store import FORMAT, Store, StoreError
 from vmq.store.tools import check, repair
 
@@ -481,26 +479,6 @@ def test_a_repair_tells_how_far_it_is(data: Path) -> None:
     assert {each for _, each in told} == {total}
 
 
-# Bounded memory
-
-
-@pytest.mark.parametrize("in_memory", (1, 3, 1000))
-def test_references_are_counted_in_sorted_runs(
-    monkeypatch: pytest.MonkeyPatch, in_memory: int
-) -> None:
-    monkeypatch.setattr(counting, "COUNTED_IN_MEMORY", in_memory)
-    references = References()
-    numbers = [9, 5, 1, 2**63, 5, 300, 256, 255, 5, 1, 7]
-    for each in numbers:
-        references.add(each)
-    references.add(9, -1)
-    found = list(references)
-    folder = references.folder
-    references.close()
-    assert found == [(1, 2), (5, 3), (7, 1), (255, 1), (256, 1), (300, 1), (2**63, 1)]
-    assert folder is None or not Path(folder.name).exists()
-
-
 def test_counts_are_compared_across_runs(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(counting, "COUNTED_IN_MEMORY", 1)
     assert check(data).problems == []
@@ -509,46 +487,3 @@ def test_counts_are_compared_across_runs(data: Path, monkeypatch: pytest.MonkeyP
 
 
 #: Checks a store in a process of its own; prints what it found and by how many KiB it grew.
-MEASURE = """
-import json, sys
-from pathlib import Path
-from typing import Any
-from vmq.store.tools import check
-
-def peak():
-    for line in open("/proc/self/status"):
-        if line.startswith("VmHWM"):
-            return int(line.split()[1])
-
-before = peak()
-report = check(Path(sys.argv[1]))
-print(json.dumps([report.queued, report.messages, report.problems, peak() - before]))
-"""
-
-
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads sizes from /proc")
-def test_a_check_takes_bounded_memory(tmp_path: Path) -> None:
-    """More different messages are named than are counted in memory."""
-    count = 300_000
-    store = start(tmp_path)
-    session = store.create_session("dev")
-    commit(store)
-    for begin in range(1, count + 1, 10_000):
-        with store.db.write_batch() as batch:
-            for each in range(begin, begin + 10_000):
-                batch.put(b"q" + session + number(each), b"\x09\0\0" + number(each))
-                batch.put(b"m" + number(each), b"\0\1tpayload")
-    store.db.close()
-    done = subprocess.run(
-        [sys.executable, "-c", MEASURE, str(tmp_path)],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert done.returncode == 0, done.stderr
-    queued, messages, problems, grown = json.loads(done.stdout)
-    assert (queued, messages, problems) == (count, count, [])
-    # Tables count as well while they are mapped; the numbers in memory are about 25 MiB.
-    assert grown <= 100 * 1024
