@@ -4,6 +4,8 @@ import json
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import product
 from time import monotonic, sleep
 
 import pytest
@@ -58,23 +60,29 @@ def leaders(node: Node, name: str = "log") -> list[object]:
 
 
 def wait_led(*nodes: Node, without: str = "", names: Sequence[str] = ("log",)) -> None:
-    """Waits until each of these nodes knows a leader of each partition, none of which is `without`."""
+    """Waits until each of these nodes knows a leader of each partition, none of which is `without`.
 
-    def are_led() -> bool:
-        found = [each for node in nodes for name in names for each in leaders(node, name)]
-        return all(each and each != without for each in found)
+    One after the other, here and below: to ask costs a node more than what it waits for.
+    """
 
-    wait_until(are_led, "not all partitions have leaders")
+    def is_led(node: Node, name: str) -> bool:
+        return all(each and each != without for each in leaders(node, name))
+
+    for node, name in product(nodes, names):
+        wait_until(partial(is_led, node, name), "not all partitions have leaders")
 
 
 def wait_whole(*nodes: Node, names: Sequence[str] = ("log",)) -> None:
     """Waits until each of these nodes reads its own copies: they count, and have caught up."""
 
-    def are_whole() -> bool:
-        found = [each for node in nodes for name in names for each in shown(node, name)]
-        return all(each["segments"] is not None for each in found)
+    def is_whole(node: Node, name: str) -> bool:
+        return all(each["segments"] is not None for each in shown(node, name))
 
-    wait_until(are_whole, lambda: f"not all nodes have all their copies: {[*map(shown, nodes)]}")
+    for node, name in product(nodes, names):
+        wait_until(
+            partial(is_whole, node, name),
+            lambda: f"not all nodes have all their copies: {[*map(shown, nodes)]}",
+        )
 
 
 def check(
@@ -90,19 +98,21 @@ def check(
         return sorted(wanted - there, key=lambda each: (each.publisher, each.qos, each.number))
 
     def is_whole() -> bool:
-        nonlocal found, refused
+        nonlocal refused
+        found.clear()
+        refused = ""
         try:
-            found = [read(node, name) for node in nodes]
+            for node in nodes:
+                found.append(read(node, name))
+                if found[-1] != found[0] or lacking():
+                    return False
         except FlightError as error:  # the leader has just become another one
             refused = str(error)
             return False
-        refused = ""
-        return not lacking() and all(each == found[0] for each in found)
+        return True
 
     def what() -> str:
-        rows = {
-            node.name: [*map(len, each)] for node, each in zip(nodes, found, strict=bool(found))
-        }
+        rows = {node.name: [*map(len, each)] for node, each in zip(nodes, found, strict=False)}
         return (
             f"not all nodes have all that was acknowledged: {refused or 'nothing refused'}; rows {rows}; "
             f"lacking {lacking()[:10] if found else 'unknown'}"
