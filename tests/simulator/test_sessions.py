@@ -54,18 +54,6 @@ def test_no_fault_costs_a_promise(kind: str) -> None:
         (KINDS, 1300),
         # What a part of a copy had for a client that it did not know, who finished it before another fork came.
         (KINDS, 1394),
-        # A SUBSCRIBE that an owner which was held up reads when the client has ended that with the next one.
-        (KINDS, 2104),
-        # What a client had finished of one owner, and an earlier one that was held up gave it another subscription.
-        (("pause",), 494),
-        # A SUBSCRIBE read late whose subscription its client had ended, asked for anew with the next owner, and ended.
-        (("pause",), 197),
-        # A SUBSCRIBE that a client sent to one owner, and to the next one on another connection.
-        (("pause",), 183),
-        (("pause",), 607),
-        (("pause",), 1947),
-        # An owner that was held up, and took messages before it heard of the next one.
-        (("pause", "skew"), 19),
         # A follower that was slow said that it had parts of a copy, and was taken to have all of it.
         (KINDS, 3532),
         # What a slot of this node was offered while it did not serve yet, and what was published behind that.
@@ -73,8 +61,6 @@ def test_no_fault_costs_a_promise(kind: str) -> None:
         (KINDS, 1220),
         # What an owner that was held up had under way, and the next one as well, under other packet ids.
         (KINDS, 152),
-        # A front that had its link to a later owner back before that one heard the owner which it had until then.
-        (KINDS, 5648),
         # What came of one copy after a split was sent before the older messages that came of the next one.
         (KINDS, 40466),
         # A node that was slow found itself alone, and had no copy: it said that there is no session (E1).
