@@ -74,9 +74,7 @@ async def _serve(sock: socket.socket, passing: socket.socket) -> bool:
         settled = partial(settle, live.config, True)
         broker = Broker(live.base, admin=True, share=begin.share, before_clients=settled)
     except (CliError, ConfigError) as problem:
-        channel.send(WorkerFailed(str(problem)))
-        await channel.close()
-        return False
+        return await _fail(channel, problem)
     broker.live = live
     running = Running(broker, log, Notifier({}), _load)
     started = asyncio.Event()
@@ -86,9 +84,7 @@ async def _serve(sock: socket.socket, passing: socket.socket) -> bool:
         is_started = await unless(stopping, broker.start())
     except StartError as problem:
         hearing.cancel()  # the end of the channel is ours: the supervisor is still there
-        channel.send(WorkerFailed(str(problem)))
-        await channel.close()
-        return False
+        return await _fail(channel, problem)
     started.set()
     if not is_started:
         logger.info("stopped")
@@ -113,6 +109,15 @@ async def _serve(sock: socket.socket, passing: socket.socket) -> bool:
     await channel.close()
     await leave_nothing()
     return True
+
+
+async def _fail(channel: "Channel", problem: Exception) -> bool:
+    """Tell the supervisor why this worker cannot start."""
+    from vmq.workers.control import WorkerFailed
+
+    channel.send(WorkerFailed(str(problem)))
+    await channel.close()
+    return False
 
 
 def _load() -> "Config":

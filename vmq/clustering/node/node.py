@@ -443,9 +443,8 @@ class Clustering:
 
     def _maybe_healed(self) -> None:
         node = self._node
-        if not self._is_split or node is None or not node.is_running:
-            return
-        if len(node.up) + 1 == len(node.members):
+        is_whole = node is not None and node.is_running and len(node.up) + 1 == len(node.members)
+        if self._is_split and is_whole:
             self._is_split = False
             self._heals += 1
 
