@@ -15,6 +15,7 @@ ELSEWHERE = {
     "forms.py": "raft/test_state.py: what is written down of a log's state",
     "log.py": "raft/log.py has no behaviour: a port",
     "replica.py": "raft/test_*.py: what the roles share",
+    "progress.py": "raft/test_leading.py: what a leader knows of its followers",
     "ends.py": "transport/test_unix.py, test_node.py: nodes whose process ends",
     "refusals.py": "the same",
     "peer.py": "test_link.py: what is said over ZeroMQ",

@@ -418,9 +418,8 @@ class Clustering:
         if self._streams is not None:
             self._streams.on_down(effect.peer)
         self._tell_who_is_up()
-        if not self._is_split:
-            self._is_split = True
-            self._splits += 1
+        self._splits += not self._is_split
+        self._is_split = True
 
     def _on_members(self, effect: MembersChanged) -> None:
         log.info("members of the cluster: %s", " ".join(sorted(effect.members)))
