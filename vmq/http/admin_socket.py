@@ -4,8 +4,6 @@ The folder's file permissions are the authentication, so no API key is asked for
 in the same directory while the socket is open: one that is found there on start has been left by a broker that is gone.
 """
 
-import asyncio
-import logging
 import socket
 import stat
 from collections.abc import Awaitable, Callable
@@ -13,11 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from vmq.admin.paths import socket_of, within_limit
+from vmq.http.server import LateServer
 
 if TYPE_CHECKING:
     from aiohttp import web
-
-log = logging.getLogger("vmq.http")
 
 #: Seconds that a request under way has to end when the broker stops.
 STOP_TIMEOUT: Final = 2.0
@@ -40,10 +37,7 @@ class AdminSocket:
     def __init__(self, folder: Path, make_app: "Callable[[], Awaitable[web.Application]]") -> None:
         self.path = socket_of(folder)
         self._make_app = make_app
-        self._sock: socket.socket | None = None
-        self._serving: asyncio.Task[None] | None = None
-        self._runner: web.AppRunner | None = None
-        self._server: asyncio.Server | None = None
+        self._server: LateServer | None = None
         self._file: tuple[int, int] | None = None
 
     def open(self) -> None:
@@ -53,49 +47,29 @@ class AdminSocket:
             SocketError: it cannot be had.
         """
         try:
-            self._sock = self._bind()
+            self._server = LateServer(
+                f"the admin socket {self.path}", self._bind(), BACKLOG, self._load
+            )
         except OSError as error:
             raise SocketError(f"cannot open {self.path}: {error.strerror or error}") from error
-        self._serving = asyncio.get_running_loop().create_task(self._serve(self._sock))
-        self._serving.add_done_callback(self._told)
+        self._server.serve()
 
-    async def _serve(self, sock: socket.socket) -> None:
+    async def _load(self) -> "web.AppRunner":
         app = await self._make_app()
         # Late: who opens the socket need not wait for the library.
         from aiohttp import web
 
-        self._runner = web.AppRunner(
+        return web.AppRunner(
             app, access_log=None, handle_signals=False, shutdown_timeout=STOP_TIMEOUT
         )
-        await self._runner.setup()
-        assert self._runner.server is not None
-        self._server = await asyncio.get_running_loop().create_server(
-            self._runner.server, sock=sock, backlog=BACKLOG, start_serving=False
-        )
-        await self._server.start_serving()
-
-    def _told(self, serving: "asyncio.Task[None]") -> None:
-        if not serving.cancelled() and (error := serving.exception()) is not None:
-            log.critical("the admin socket is not served path=%s", self.path, exc_info=error)
-            self._close()  # nobody shall wait for an answer
 
     async def stop(self) -> None:
         """Closes the socket and removes it, unless another one stands there by now."""
-        if self._serving is not None:
-            self._serving.cancel()
-            await asyncio.wait([self._serving])
-        self._close()
-        if self._runner is not None:
-            await self._runner.cleanup()
+        if self._server is not None:
+            await self._server.stop()
         if self._file is not None and _identity(self.path) == self._file:
             self.path.unlink(missing_ok=True)
         self._file = None
-
-    def _close(self) -> None:
-        if self._server is not None:
-            self._server.close()
-        if self._sock is not None:
-            self._sock.close()
 
     def _bind(self) -> socket.socket:
         try:
@@ -114,7 +88,6 @@ class AdminSocket:
             self.path.chmod(0o600)
             self._file = _identity(self.path)
             sock.setblocking(False)
-            sock.listen(BACKLOG)
         except BaseException:
             sock.close()
             raise

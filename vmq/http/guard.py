@@ -3,8 +3,6 @@
 A client that sends its request byte by byte would otherwise hold its connection for as long as it
 likes. The library bounds what comes after the first request (`KEEP_ALIVE`); here is what comes before.
 
-Requests begin one by one, in turns of the event loop: clients of MQTT have theirs between, however many ask at once.
-
 A connection whose first request is for `MQTT_PATH` is handed to MQTT over WebSocket, with the limits of every listener
 of MQTT, before the HTTP library sees a byte.
 """
@@ -14,8 +12,6 @@ import logging
 import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
-
-from aiohttp import web
 
 from vmq.config.options import ListenerOptions
 from vmq.core.context import Counters
@@ -65,7 +61,6 @@ class Guards:
         self.mqtt: MqttDoor | None = None
         #: By transport, which is what a request knows of its connection.
         self.present: dict[object, HttpGuard] = {}
-        self.turn = asyncio.Lock()
 
     def __call__(self) -> asyncio.Protocol:
         return HttpGuard(self, self.make())
@@ -86,18 +81,11 @@ class Guards:
         log.warning('refused listener=%s peer=%s reason="%s"', self.name, peer, reason)
         transport.abort()
 
-    @web.middleware
-    async def on_request(self, request: web.Request, handler: Any) -> web.StreamResponse:
+    def on_request(self, transport: asyncio.BaseTransport | None) -> None:
         """A whole head is there."""
-        guard = self.present.get(request.transport)
+        guard = self.present.get(transport)
         if guard is not None:
             guard.passed()
-        if "Content-Encoding" in request.headers:
-            raise web.HTTPUnsupportedMediaType(text="accepted: a body without Content-Encoding\n")
-        async with self.turn:
-            await asyncio.sleep(0)
-        response: web.StreamResponse = await handler(request)
-        return response
 
 
 class HttpGuard(asyncio.Protocol):

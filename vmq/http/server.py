@@ -1,95 +1,154 @@
-"""A listener that serves the HTTP application."""
+"""What listens for HTTP: at once, while the library and the application that answer come later."""
 
 import asyncio
 import logging
-from typing import Any, Final
-
-from aiohttp import web
-from aiohttp.http_exceptions import HttpProcessingError
+import socket
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
 from vmq.config.options import Config, ListenerOptions
-from vmq.config.values import Endpoint
 from vmq.core.context import Counters
-from vmq.http.guard import KEEP_ALIVE, Guards, MqttDoor
-from vmq.http.headers import complete_head
-from vmq.http.keys import BODY_TIMEOUT
+from vmq.http.guard import Guards, MqttDoor
 from vmq.listeners.sockets import bind
 
-#: Seconds that a request under way has to end when the broker stops.
-STOP_TIMEOUT: Final = 1.0
+if TYPE_CHECKING:
+    from aiohttp import web
 
-#: What the library says of each request is news only if it is a warning.
 log = logging.getLogger("vmq.http")
 
-#: Bytes of the library's words that the log gets of what is no HTTP.
-SHOWN: Final = 80
 
+class LateServer:
+    """A socket that listens; who connects waits until the application is there.
 
-def in_one_line(record: logging.LogRecord) -> bool:
-    """What a peer sends that is no HTTP is no defect here: it costs a line, with no traceback and nothing of it."""
-    error = record.exc_info[1] if record.exc_info else None
-    if isinstance(error, web.RequestPayloadError):  # of a body that nobody has read
-        error = error.__cause__
-    if isinstance(error, HttpProcessingError):
-        what = next(iter(error.message.strip().splitlines()), type(error).__name__)
-        record.exc_info = None
-        record.levelno, record.levelname = logging.WARNING, "WARNING"
-        record.msg = 'refused peer=%s reason="no good HTTP: %s"'
-        peer = record.args[:1] if isinstance(record.args, tuple) else ()
-        record.args = (*(peer or ("unknown",)), what.partition(": b")[0].rstrip(":")[:SHOWN])
-    return True
+    Args:
+        what: it is, for the log.
+        sock: has its address; it is the server's from now on.
+        backlog: connections that may wait.
+        load: makes the application, with its runner.
+        accept: makes the protocol of a connection, once there is a runner; None: that makes it.
 
+    Raises:
+        OSError: it cannot listen; the socket is closed.
+    """
 
-log.addFilter(in_one_line)
-
-
-class HttpConnection(web.RequestHandler):
-    """The library's protocol of one connection. What is no HTTP it answers itself, without the application."""
-
-    __slots__ = ()
-
-    def handle_error(
+    def __init__(
         self,
-        request: web.BaseRequest,
-        status: int = 500,
-        exc: BaseException | None = None,
-        message: str | None = None,
-    ) -> web.StreamResponse:
-        """The answer to what cannot be served, with the head that all answers have."""
-        response = super().handle_error(request, status, exc, message)
-        complete_head(response)
-        return response
+        what: str,
+        sock: socket.socket,
+        backlog: int,
+        load: "Callable[[], Awaitable[web.AppRunner]]",
+        accept: Callable[[], asyncio.Protocol] | None = None,
+    ) -> None:
+        self._what = what
+        self._sock = sock
+        self._backlog = backlog
+        self._load = load
+        self._accept = accept
+        self._serving: asyncio.Task[None] | None = None
+        self._runner: web.AppRunner | None = None
+        self._server: asyncio.Server | None = None
+        #: Whether new connections are let in.
+        self.is_open = True
+        try:
+            sock.listen(backlog)
+        except OSError:
+            sock.close()
+            raise
+
+    def serve(self) -> None:
+        """Loads the application from the loop's next turns on, and has it answer; does so once."""
+        if self.is_open and self._serving is None:
+            self._serving = asyncio.get_running_loop().create_task(self._serve())
+            self._serving.add_done_callback(self._told)
+
+    async def _serve(self) -> None:
+        self._runner = runner = await self._load()
+        await runner.setup()
+        accept = self._accept or runner.server
+        assert accept is not None
+        self._server = await asyncio.get_running_loop().create_server(
+            accept, sock=self._sock, backlog=self._backlog, start_serving=False
+        )
+        await self._server.start_serving()
+
+    def _told(self, serving: "asyncio.Task[None]") -> None:
+        if not serving.cancelled() and (error := serving.exception()) is not None:
+            log.critical("%s is not served", self._what, exc_info=error)
+            self.close()  # nobody shall wait for an answer
+
+    def close(self) -> None:
+        """Lets nobody in any more; who waits for the application is sent away."""
+        self.is_open = False
+        if self._serving is not None:
+            self._serving.cancel()
+        if self._server is not None:
+            self._server.close()
+        self._sock.close()
+
+    async def stop(self) -> None:
+        """Ends the connections; requests under way have a moment to end by themselves."""
+        self.close()
+        if self._serving is not None:
+            await asyncio.wait([self._serving])
+        if self._runner is not None:
+            await self._runner.cleanup()
 
 
 class HttpListener:
-    """A listener for HTTP that serves. Made by `open_http`."""
+    """A listener for HTTP. It has its address and listens; what answers comes with `serve`.
+
+    Args:
+        name: its name in the configuration.
+        options: its options.
+        make_app: makes what answers.
+        counters: are told of who was too slow.
+        backlog: connections that may wait to be accepted.
+        mqtt: takes those who speak MQTT; it has no socket of its own.
+
+    Raises:
+        OSError: its address cannot be had.
+    """
 
     def __init__(
         self,
         name: str,
-        url: str,
-        endpoint: Endpoint,
-        runner: web.AppRunner,
-        server: asyncio.Server,
-        guards: Guards,
+        options: ListenerOptions,
+        make_app: "Callable[[], Awaitable[web.Application]]",
+        counters: Counters,
+        backlog: int,
+        mqtt: MqttDoor | None = None,
     ) -> None:
         self.name = name
-        self._guards = guards
-        self._mqtt = guards.mqtt
-        self.url = url
-        self.endpoint = endpoint
-        self._runner = runner
-        self._server = server
+        self.endpoint = options.endpoint
+        self._make_app = make_app
+        self._mqtt = mqtt
+        self._guards = Guards(name, options, counters)
+        self._guards.mqtt = mqtt
+        sock = bind(options.endpoint.host, options.endpoint.port)
+        host, port = sock.getsockname()[:2]
+        self.url = options.endpoint.with_address(host, port).url
+        self._server = LateServer(f"listener {name}", sock, backlog, self._load, self._guards)
+
+    async def _load(self) -> "web.AppRunner":
+        app = await self._make_app()
+        # Late: it needs the library, which the application has loaded.
+        from vmq.http.connection import runner_of
+
+        return runner_of(app, self._guards)
 
     @property
     def is_open(self) -> bool:
         """Whether new connections are let in."""
-        return self._server.is_serving()
+        return self._server.is_open
 
     @property
     def connections(self) -> int:
         """Open connections of MQTT."""
         return 0 if self._mqtt is None else self._mqtt.connections
+
+    def serve(self) -> None:
+        """Loads the application, and has it answer; does so once."""
+        self._server.serve()
 
     def configure(self, config: Config) -> None:
         """Goes by another configuration, for the connections to come."""
@@ -105,58 +164,4 @@ class HttpListener:
         """Ends the connections; requests under way have a moment to end by themselves."""
         self._server.close()
         self._guards.drop_silent()
-        await self._runner.cleanup()
-
-
-async def open_http(
-    name: str,
-    options: ListenerOptions,
-    app: web.Application,
-    counters: Counters,
-    backlog: int,
-    mqtt: MqttDoor | None = None,
-) -> HttpListener:
-    """Opens a listener that serves an HTTP application.
-
-    Args:
-        name: its name in the configuration.
-        options: its options.
-        app: what answers.
-        counters: are told of who was too slow.
-        backlog: connections that may wait to be accepted.
-        mqtt: takes those who speak MQTT; it has no socket of its own.
-
-    Raises:
-        OSError: its address cannot be had.
-    """
-    sock = bind(options.endpoint.host, options.endpoint.port)
-    app[BODY_TIMEOUT] = options.http_request_timeout
-    guards = Guards(name, options, counters)
-    guards.mqtt = mqtt
-    app.middlewares.insert(0, guards.on_request)
-    how: dict[str, Any] = {
-        "access_log": None,
-        "logger": log,
-        "keepalive_timeout": KEEP_ALIVE,
-        "auto_decompress": False,  # it would unpack a whole body in one turn of the event loop
-    }
-    runner = web.AppRunner(app, shutdown_timeout=STOP_TIMEOUT, **how)
-    try:
-        await runner.setup()
-        assert runner.server is not None
-        inner, loop = runner.server, asyncio.get_running_loop()
-        guards.make = lambda: HttpConnection(inner, loop=loop, **how)
-        server = await loop.create_server(guards, sock=sock, backlog=backlog, start_serving=False)
-    except BaseException:
-        sock.close()
-        await runner.cleanup()
-        raise
-    host, port = sock.getsockname()[:2]
-    url = options.endpoint.with_address(host, port).url
-    listener = HttpListener(name, url, options.endpoint, runner, server, guards)
-    try:
-        await server.start_serving()
-    except BaseException:  # a start may be cancelled here, and nobody knows the listener yet
-        await listener.finish()
-        raise
-    return listener
+        await self._server.stop()

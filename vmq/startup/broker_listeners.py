@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from vmq.config.options import Config, ListenerOptions
+from vmq.http.server import HttpListener
 from vmq.listeners.listener import Listener
 from vmq.listeners.sockets import bind
 from vmq.listeners.state import AnyListener
@@ -13,7 +14,6 @@ from vmq.runtime.open_listeners import OpenListeners, not_to_be_had
 from vmq.startup.listening import listen
 
 if TYPE_CHECKING:
-    from vmq.http.server import HttpListener
     from vmq.listeners.handed import HandedListener
     from vmq.ports import BrokerView
     from vmq.streams.serving.listener import FlightListener
@@ -80,7 +80,7 @@ class BrokerListeners(OpenListeners[AnyListener]):
         return self._ports.pop(name, None)
 
     async def prepare(self) -> None:
-        """Opens what is this process's and not open; those of MQTT let nobody in before `let_in`.
+        """Opens what is this process's and not open; those of MQTT let nobody in before `let_in`, those of HTTP wait.
 
         Raises:
             StartError: an address or certificates cannot be had.
@@ -90,7 +90,7 @@ class BrokerListeners(OpenListeners[AnyListener]):
                 await self.open(name, options)
 
     def let_in(self) -> None:
-        """Has every open listener of MQTT listen.
+        """Has every open listener of MQTT listen, and after that those of HTTP load what answers.
 
         Raises:
             StartError: an address cannot be had.
@@ -101,6 +101,9 @@ class BrokerListeners(OpenListeners[AnyListener]):
                     listener.listen()
                 except OSError as error:
                     raise not_to_be_had(listener.name, listener.options, error) from error
+        for served in self._served:
+            if isinstance(served, HttpListener):
+                served.serve()
 
     def configure(self, config: Config) -> None:
         """Has the open ones go by a configuration."""

@@ -10,6 +10,7 @@ import msgspec
 
 from vmq.config.options import Config, ListenerOptions
 from vmq.http.admin_socket import AdminSocket, SocketError
+from vmq.http.server import HttpListener
 from vmq.listeners.handed import HandedListener
 from vmq.listeners.listener import Listener
 from vmq.runtime.client_ids import new_client_id
@@ -19,13 +20,12 @@ from vmq.streams.serving.opening import check_libraries
 if TYPE_CHECKING:
     from aiohttp import web
 
-    from vmq.http.server import HttpListener
     from vmq.ports import BrokerView
     from vmq.streams.serving.listener import FlightListener
 
 
 def import_ahead(config: Config, listeners: Iterable[ListenerOptions], *, is_worker: bool) -> None:
-    """Imports what listeners, a worker (its supervisor does not wait for long) and the node of a cluster will need.
+    """Imports what Flight, a worker (its supervisor does not wait for long) and the node of a cluster will need.
 
     That holds the loop for so long that its watchdog would tell of it, and other nodes would take this one for gone.
 
@@ -33,11 +33,12 @@ def import_ahead(config: Config, listeners: Iterable[ListenerOptions], *, is_wor
         StartError: a library is missing.
     """
     endpoints = [each.endpoint for each in listeners]
-    if is_worker or any(each.scheme == "http" for each in endpoints):
+    is_node = bool(config.cluster.listen)
+    if is_worker or (is_node and any(each.scheme == "http" for each in endpoints)):
         import_module("vmq.http.app")
     if any(each.is_flight for each in endpoints):
         check_libraries()
-    if config.cluster.listen:
+    if is_node:
         import_module("vmq.startup.clustering")
 
 
@@ -54,7 +55,7 @@ async def listen(
     if options.endpoint.scheme == "http":
         if broker.share is not None:  # the supervisor has the port, and answers
             return HandedListener(name, options.endpoint, _mqtt_behind_http(broker, name, options))
-        return await _http(broker, name, options)
+        return _http(broker, name, options)
     if options.endpoint.is_flight:
         return await _flight(broker, name, options)
     if options.endpoint.is_resp:
@@ -115,19 +116,24 @@ async def _jobs(broker: "BrokerView", name: str, options: ListenerOptions) -> Li
     return listener
 
 
-async def _http(broker: "BrokerView", name: str, options: ListenerOptions) -> "HttpListener":
-    # Late: the library is large, and not everybody has such a listener.
-    from vmq.http.app import make_app
-    from vmq.http.folder import folder_app
-    from vmq.http.server import open_http
+async def _load_http() -> None:
+    """Loads what answers HTTP: a third of what a start takes. Clients of MQTT are served meanwhile."""
+    await asyncio.to_thread(import_module, "vmq.http.app")
 
-    if options.serve is None:
-        app = make_app(broker, allow_remote=options.allow_remote)
-    else:
-        app = folder_app(Path(options.serve), allow_remote=options.allow_remote)
+
+def _http(broker: "BrokerView", name: str, options: ListenerOptions) -> HttpListener:
+    async def load_app() -> "web.Application":
+        await _load_http()
+        from vmq.http.app import make_app
+        from vmq.http.folder import folder_app
+
+        if options.serve is None:
+            return make_app(broker, allow_remote=options.allow_remote)
+        return folder_app(Path(options.serve), allow_remote=options.allow_remote)
+
     counters, backlog = broker.monitor.core.counters, broker.config.network.backlog
     mqtt = _mqtt_behind_http(broker, name, options)
-    return await open_http(name, options, app, counters, backlog, mqtt)
+    return HttpListener(name, options, load_app, counters, backlog, mqtt)
 
 
 async def _flight(broker: "BrokerView", name: str, options: ListenerOptions) -> "FlightListener":
@@ -146,14 +152,13 @@ def open_admin(broker: "BrokerView", folder: Path) -> AdminSocket:
         StartError: it cannot be had.
     """
 
-    async def make_app() -> "web.Application":
-        # A third of what a start takes, which clients need not wait for: they are served by now, and meanwhile.
-        await asyncio.to_thread(import_module, "vmq.http.app")
+    async def load_app() -> "web.Application":
+        await _load_http()
         from vmq.http.app import make_admin_app
 
         return make_admin_app(broker)
 
-    admin = AdminSocket(folder, make_app)
+    admin = AdminSocket(folder, load_app)
     try:
         admin.open()
     except SocketError as error:

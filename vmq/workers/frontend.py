@@ -1,5 +1,6 @@
 """The frontend: all workers seen as one broker, by the listeners of HTTP and the admin socket."""
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from vmq.http.app import bare_app
 from vmq.http.dashboard import files
 from vmq.http.dashboard.dashboard import Dashboard
 from vmq.http.folder import folder_app
-from vmq.http.server import HttpListener, open_http
+from vmq.http.server import HttpListener
 from vmq.runtime.errors import StartError
 from vmq.runtime.open_listeners import OpenListeners
 from vmq.workers.asking import WorkerClient
@@ -90,17 +91,22 @@ class Frontend:
         await self.listeners.open(name, self._supervisor.config.listeners[name])
 
     async def _listen(self, name: str, options: ListenerOptions) -> HttpListener:
-        if options.serve is not None:
-            app = folder_app(Path(options.serve), allow_remote=options.allow_remote)
-        else:
-            app = bare_app(self._supervisor.config.limits, allow_remote=options.allow_remote)
-            app.add_routes(files.routes())
-            app.add_routes(self.views.routes())
-            add_dashboard(app, self.dashboard, trusted=False)
-            add_api(app, self._do, self._live, self.dashboard)
         backlog = self._supervisor.config.network.backlog
         door = WorkerDoor(name, self._supervisor)
-        return await open_http(name, options, app, self._counters, backlog, door)
+        make_app = partial(self._make_app, options)
+        listener = HttpListener(name, options, make_app, self._counters, backlog, door)
+        listener.serve()
+        return listener
+
+    async def _make_app(self, options: ListenerOptions) -> web.Application:
+        if options.serve is not None:
+            return folder_app(Path(options.serve), allow_remote=options.allow_remote)
+        app = bare_app(self._supervisor.config.limits, allow_remote=options.allow_remote)
+        app.add_routes(files.routes())
+        app.add_routes(self.views.routes())
+        add_dashboard(app, self.dashboard, trusted=False)
+        add_api(app, self._do, self._live, self.dashboard)
+        return app
 
     async def close_listener(self, name: str) -> None:
         """Closes a listener of HTTP."""

@@ -81,8 +81,11 @@ def test_a_broker_without_cluster_and_streams_loads_no_library_of_theirs() -> No
     assert not loaded & (NEVER | HELP | {"amqtt", "aiozmq", "zmq", "argon2"})
 
 
-def test_clients_do_not_wait_for_the_library_of_the_admin_socket() -> None:
-    with BrokerProcess.start(["tcp://127.0.0.1:0"], env={"PYTHONPROFILEIMPORTTIME": "1"}) as broker:
+def test_clients_do_not_wait_for_the_library_of_http_and_the_admin_socket() -> None:
+    """Nor does who starts a broker wait for a link to its page."""
+    listen = ["http://127.0.0.1:0", "tcp://127.0.0.1:0"]
+    with BrokerProcess.start(listen, env={"PYTHONPROFILEIMPORTTIME": "1"}) as broker:
+        broker.wait_out(r"^vmq page: ")
         broker.wait_log(r"\| aiohttp\b")
         before, started, _ = broker.stderr_text().partition("started version=")
         broker.terminate()

@@ -315,7 +315,7 @@ def _page_links(broker: "Broker") -> list[str]:
     """Links to the broker's live page, if a listener serves it."""
     if not any(each.startswith("http://") for each in broker.addresses):
         return []
-    # The admin socket has loaded what these need.
+    # Late: not everybody has such a listener.
     from vmq.http.dashboard.dashboard import dashboard_of
     from vmq.http.dashboard.links import links_of
 

@@ -6,18 +6,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
-from aiohttp import web
 from msgspec import Struct
 from vmq_hooks import Peer, SubscriberId
 
 from vmq.config.options import Config
 from vmq.http.dashboard.reading import BrokerReader, FigureSource
 from vmq.http.dashboard.topics import BranchSource, RouteSums
-from vmq.http.trace import stream
 from vmq.http.users import let_in
 from vmq.listeners.state import AnyListener
 
 if TYPE_CHECKING:
+    from aiohttp import web
+
     from vmq.ports import BrokerView
 
 #: The client id that plugins see when a user opens the page.
@@ -85,7 +85,7 @@ class PageSource(Protocol):
     async def samples(self, prefix: str) -> list[SampleRow]:
         """The metrics whose names begin so."""
 
-    async def trace(self, request: web.Request) -> web.StreamResponse:
+    async def trace(self, request: "web.Request") -> "web.StreamResponse":
         """Streams what one client does."""
 
     async def let_in(self, user: str, password: str, address: str) -> None:
@@ -158,8 +158,11 @@ class BrokerSource:
             for each in family.samples
         ]
 
-    async def trace(self, request: web.Request) -> web.StreamResponse:
+    async def trace(self, request: "web.Request") -> "web.StreamResponse":
         """Streams what one client does."""
+        # Late: it needs the library, and the links to the page are shown before that is loaded.
+        from vmq.http.trace import stream
+
         return await stream(request, self._broker)
 
     async def let_in(self, user: str, password: str, address: str) -> None:
