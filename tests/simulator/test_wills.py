@@ -6,9 +6,11 @@ from dataclasses import dataclass
 import pytest
 
 from tests.simulator.device import Device, Wire
-from tests.simulator.seeds import Seed, each_seed
+from tests.simulator.seeds import each_seed
 from tests.simulator.world import CLUSTER, World
+from tests.support.present import present
 from tests.support.wire import DISCONNECT_BYTES, Will
+from vmq.clustering.messages.wills import KeepWill
 from vmq.clustering.node.left_wills import LeftWills
 from vmq.clustering.node.wills import ClusterWills
 from vmq.persistence.wills import StoredWills
@@ -17,8 +19,6 @@ from vmq.persistence.wills import StoredWills
 MISSED = 3 * CLUSTER["heartbeat_timeout"]
 #: Within which what is said here is known there.
 HEARD = 1.5
-#: A node is up for another that is not up for it yet; a client goes elsewhere while a slot has no owner.
-SHOWN = (60, 100)
 
 
 @dataclass
@@ -164,7 +164,7 @@ class WillsWalk:
 
 @pytest.mark.parametrize("most_dead", [1, 2, 3])
 def test_each_will_is_published_that_is_due_and_no_other(most_dead: int) -> None:
-    for seed in (*each_seed(1), *map(Seed, SHOWN)):
+    for seed in each_seed(3):
         with seed, World(seed.number, *"abc", replicas=2) as world:
             walk = WillsWalk(world, most_dead)
             walk.go(250)
@@ -243,9 +243,10 @@ def begin(wills: StoredWills, _left: object, _number: int) -> None:
         ("kill a b c, start a b c, kill a b c, start c b a", (StoredWills, "resume")),
         ("kill c, run 20, start c", (ClusterWills, "_settle")),
         ("kill c, run 20, kill a b, start c b a", (ClusterWills, "_settle")),
-        ("kill c, start c, run 1, split ab c, run 1.5, heal", (LeftWills, "ask")),
+        ("kill c, start c, run 1, split ab c, run 1.5, heal", (LeftWills, "on_up")),
         ("kill c, start c, kill a b", (LeftWills, "on_down")),
         ("kill c, start c, kill a b, run 1, start b a", (ClusterWills, "publish_from_before")),
+        ("kill b c, start b c", (ClusterWills, "_answer")),
         ("kill c, start c, stop c", (ClusterWills, "_wait_for")),
     ],
 )
@@ -276,3 +277,111 @@ def test_who_has_come_back_after_all_ended_has_taken_the_will_along() -> None:
         watcher.connect("a")
         world.run(MISSED)
         assert watcher.texts == []
+
+
+keep = ClusterWills._on_keep
+
+
+def keep_any(wills: ClusterWills, peer: str, will: KeepWill) -> None:
+    """Also of an earlier life."""
+    wills._lives[peer] = will.life
+    keep(wills, peer, will)
+
+
+@pytest.mark.parametrize("has_rule", [True, False])
+@pytest.mark.parametrize("dead", ["abc", "c"])
+def test_what_is_under_way_to_two_keepers_when_its_node_ends_is_published_once(
+    dead: str, has_rule: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not has_rule:
+        monkeypatch.setattr(ClusterWills, "_on_keep", keep_any)
+    with scripted() as world:
+        watcher = world.subscriber("watcher", "a", "wills", qos=1)
+        world.until(world.is_quiet)
+        clients = [name for name in map(str, range(10, 40)) if world.owner(name) == "c"]
+        own = present(world["c"].running.clustering._wills)._own
+        world.network.split("a", "c")
+        for each in clients:
+            world.device(each, clean=True, will=Will("wills", each.encode(), qos=1)).connect("c")
+        assert "a" in {each.keeper for each in own.values()}
+        world.run(0.5)
+        world.network.split("b", "c")  # which comes to light later
+        world.until(lambda: {each.keeper for each in own.values()} == {"b"})
+        world.kill(*dead)
+        world.network.heal()
+        world.start(*dead)
+        world.run(2 * MISSED)
+        watcher.connect("b")
+        world.run(MISSED)
+        assert (sorted(watcher.texts) == clients) == has_rule
+
+
+def six(world: World) -> Device:
+    """Six clients of c with wills, and who hears of them at a."""
+    watcher = world.subscriber("watcher", "a", "wills", qos=1)
+    for at in range(6):
+        world.device(f"w{at}", clean=True, will=Will("wills", b"gone", qos=1)).connect("c")
+    world.until(world.is_quiet)
+    return watcher
+
+
+def sees(world: World, *ways: str) -> bool:
+    """Whether the first of each two nodes takes the second for up."""
+    return all(each[1] in world[each[0]].running.clustering.node.up for each in ways)
+
+
+def test_who_heard_nothing_for_a_while_has_its_wills_kept_as_before() -> None:
+    """Others have heard it all the time."""
+    with scripted() as world:
+        watcher = six(world)
+        world.network.cuts |= {("a", "c"), ("b", "c")}
+        world.until(lambda: not sees(world, "ca") and not sees(world, "cb"))
+        world.network.heal()
+        world.until(lambda: sees(world, "ca", "cb"))
+        world.run(HEARD)
+        world.kill("c")
+        world.run(2 * MISSED)
+        assert watcher.texts == 6 * ["gone"]
+
+
+def test_a_keeper_that_comes_to_take_nothing_waits_until_it_has_heard_who_is_there() -> None:
+    with scripted() as world:
+        watcher = six(world)
+        keepers = [world[each].running.clustering.outboxes.arrivals for each in "ab"]
+        world.network.split("ab", "c")
+        world.until(lambda: not sees(world, "ac") and not sees(world, "bc"))
+        for each in keepers:
+            each.close()
+        world.network.heal()
+        world.until(lambda: sees(world, "ac", "bc"))
+        world.run(2 * MISSED)
+        for each in keepers:
+            each.open()
+        world.run(MISSED)
+        assert watcher.texts == []
+
+
+def test_a_keeper_that_takes_wills_when_their_node_has_ended_publishes_them() -> None:
+    with scripted() as world:
+        keepers = [world[each].running.clustering.outboxes.arrivals for each in "ab"]
+        watcher = world.subscriber("watcher", "a", "wills", qos=1)
+        world.until(world.is_quiet)
+        for each in keepers:
+            each.close()
+        clients = [name for name in map(str, range(10, 40)) if world.owner(name) == "c"]
+        for name in clients:
+            world.device(name, clean=True, will=Will("wills", name.encode(), qos=1)).connect("c")
+        world.run(HEARD)
+        world.kill("c")
+        world.until(lambda: not sees(world, "ac") and not sees(world, "bc"))
+        for each in keepers:
+            each.open()
+        world.run(2 * MISSED)
+        assert sorted(watcher.texts) == clients
+
+
+def test_who_is_not_answered_publishes_what_is_left_in_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ClusterWills, "_answer", lambda *_: None)
+    assert watched("kill a b c, start a b c, run 25") == [*"012345"]

@@ -15,9 +15,10 @@ _User = Annotated[str, Meta(max_length=65_535)]
 
 
 class WillsBegin(NodeMessage, frozen=True, tag=61):
-    """This life has begun, or is to begin anew with you: none of its wills is yours to keep but those that follow.
+    """This life has begun, or begins anew with you: none of its wills is yours to keep but those that follow.
 
-    Who is asking wants a `WillsEnd` when you keep none of the lives before any more.
+    You say with a `WillsEnd` when you keep none of the lives before. Who is asking has come up, or sees you again, and
+    keeps none of yours but those that you send it then.
     """
 
     life: Life

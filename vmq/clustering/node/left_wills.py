@@ -5,7 +5,7 @@ each that they have published, or that is not to be, and at last that they keep 
 another is still to decide on. So all of them are published though all nodes have ended at once, the keeper with the
 node, or the only node that was up.
 
-Published twice is what a node has published that cannot be reached any more, or has died before it could say so.
+Published twice is what a node has published that cannot be reached any more, or does not say so, or has died before.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from typing import Final
 
 from vmq.clustering.delivery.outboxes import Outboxes
 from vmq.clustering.messages.clients import Who
-from vmq.clustering.messages.wills import WillsBegin, WillsEnd
+from vmq.clustering.messages.wills import WillsEnd
 from vmq.core.context import Core
 from vmq.core.registry import Registry
 from vmq.persistence.group_commit import Committer
@@ -26,6 +26,8 @@ from vmq_cluster.node import ClusterNode
 
 #: Wills that are published in one go.
 _STEP: Final = 500
+#: Rounds for which they wait for a node that says nothing; it takes few to decide on those that it keeps.
+_MOST: Final = 10
 
 
 class LeftWills:
@@ -86,11 +88,9 @@ class LeftWills:
 
     # --- other nodes
 
-    def ask(self, peer: str) -> None:
-        """A node is up: it is to say when it keeps none of them any more."""
-        if self._left:
-            self._asked.add(peer)
-            self._outboxes.send(peer, WillsBegin(self._outboxes.life, is_asking=True))
+    def on_up(self, peer: str) -> None:
+        """A node is up, and is to say when it keeps none of them any more."""
+        self._asked.add(peer)
 
     def on_answer(self, peer: str, life: int) -> None:
         """It keeps none of the lives before that one."""
@@ -115,12 +115,14 @@ class LeftWills:
         """
         if not self._left:
             return
+        rounds = 0
         while self._left:
             await asyncio.sleep(patience)
+            rounds += 1
             if not self._node.machine.membership.belongs:
                 for who in list(self._left):
                     self.drop(who)  # the others have seen to them, as it was taken out
-            elif not self._asked and not self._is_cut_off():
+            elif (rounds > _MOST or not self._asked) and not self._is_cut_off():
                 await self._publish(committer, is_back)
         for peer in self._node.members:
             if peer != self._node.name:  # for what they have kept out of reach, or are still to get

@@ -89,10 +89,8 @@ class ClusterWills(Wills):
         self._rank = rank
         self._own: dict[Who, OwnWill] = {}
         self._kept: dict[str, dict[Who, KeepWill]] = {}
-        #: The lives of nodes of which this one knows that they have begun, until they are down.
+        #: The lives that nodes have told since they were last seen to come up.
         self._lives: dict[str, int] = {}
-        #: Of these, who wants to know when none of its earlier lives' wills is kept here.
-        self._asking: set[str] = set()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
@@ -201,27 +199,25 @@ class ClusterWills(Wills):
     # --- clients of others
 
     def _on_begin(self, peer: str, message: WillsBegin) -> None:
-        before, self._lives[peer] = self._lives.get(peer), message.life
+        self._lives[peer] = message.life
         kept = self._kept.get(peer, {})
         for who in [who for who, will in kept.items() if will.life == message.life]:
             del kept[who]
-        if message.is_asking:
-            self._asking.add(peer)
         if kept:  # of an earlier life, with which their connections have ended
             self._wait_for(peer)
         else:
             self._answer(peer)
-        if before not in (None, message.life):  # it was back before it was missed
-            self._on_up(peer)
+        if message.is_asking:
+            self._begin(peer)
+        # What it kept in an earlier life, or until it lost sight of this node, it keeps no more.
+        self._entrust_again(("", peer) if message.is_asking else ("",))
 
     def _on_keep(self, peer: str, will: KeepWill) -> None:
-        known = self._lives.get(peer, 0)
-        if will.life < known:
-            return  # it waited there for longer than its node lived, which has it on its disk
+        if will.life != self._lives.get(peer):
+            return  # it was under way for longer than that life, which has left it on its disk
         self._came(will.who, peer)
         self._kept.setdefault(peer, {})[will.who] = will
-        if will.life != known:  # its WillsBegin may have come before it was up here
-            self._lives[peer] = will.life
+        if peer not in self._node.up:  # it waited here
             self._wait_for(peer)
 
     def _on_owner(
@@ -259,32 +255,32 @@ class ClusterWills(Wills):
     def _answer(self, peer: str) -> None:
         """Tells a node that no will of its earlier lives is kept here, if that is so."""
         life, kept = self._lives.get(peer), self._kept.get(peer, {})
-        if life and peer in self._asking and all(will.life == life for will in kept.values()):
-            self._asking.discard(peer)
+        if life and all(will.life == life for will in kept.values()):
             self._outboxes.send(peer, WillsEnd(life, is_yours=True))
 
     def _settle(self, peer: str, will: KeepWill) -> None:
         """Tells a node that may have the will on its disk that it is published, or is not to be."""
-        if will.life != self._lives.get(peer) and peer in self._node.members:
+        if not self._is_current(peer, will) and peer in self._node.members:
             self._outboxes.send(peer, ForgetWill(*will.who, will.life, will.number))
 
     # --- other nodes
 
     def _on_up(self, peer: str) -> None:
         if self._is_running:
-            # In front of all that is sent from now on: that waits for the store.
-            self._outboxes.send_quick(peer, WillsBegin(self._outboxes.life))
-            self._left_before.ask(peer)
-            self._entrust_again(("", peer))
+            self._lives.pop(peer, None)
+            self._left_before.on_up(peer)
+            self._begin(peer, is_asking=True)
             self._outboxes.flush()
+
+    def _begin(self, peer: str, is_asking: bool = False) -> None:
+        """In order with the wills, behind those of earlier lives that are still on their way."""
+        self._outboxes.move(peer, WillsBegin(self._outboxes.life, is_asking))
 
     def _on_down(self, peer: str) -> None:
         if not self._is_running:
             return
         self._entrust_again((peer,))
         self._left_before.on_down(peer)
-        self._lives.pop(peer, None)
-        self._asking.discard(peer)
         if self._kept.get(peer):
             self._wait_for(peer)
 
@@ -302,14 +298,16 @@ class ClusterWills(Wills):
         if not self._node.machine.membership.belongs:
             self._kept.clear()  # it is this node that is out: the others look after each other
         kept = self._kept.get(peer, {})
-        is_up = peer in self._node.up
-        found = [
-            will for will in kept.values() if not (is_up and will.life == self._lives.get(peer))
-        ]
-        if found:
+        if kept and peer in self._node.up and peer not in self._lives:
+            self._wait_for(peer)  # it is yet to say whether that life has ended
+        elif found := [will for will in kept.values() if not self._is_current(peer, will)]:
             self._spawn(self._publish_all(peer, found))
         else:
             self._answer(peer)
+
+    def _is_current(self, peer: str, will: KeepWill) -> bool:
+        """Whether the life in which its client connected is not over."""
+        return peer in self._node.up and will.life == self._lives.get(peer)
 
     async def _publish_all(self, peer: str, found: list[KeepWill]) -> None:
         for at in range(0, len(found), _STEP):

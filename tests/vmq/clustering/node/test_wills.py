@@ -275,8 +275,9 @@ async def test_when_all_end_at_once_what_their_clients_left_is_published_as_plug
     await watcher.connect(nodes[2].broker)
     gone = [f"{name} {number}" for name in names for number in "12"]
     await watcher.until(lambda: len(set(watcher.log)) >= len(gone))
+    await until(lambda: not any(wills_of(each.broker)._left_before.count for each in nodes))
+    assert kept(*(each.broker for each in nodes)) == []
     late = await stack.enter_async_context(Device("late", clean=True))
     await late.connect(nodes[1].broker, ("gone/wills", 1), ("wills", 1))
     await late.until(lambda: len(late.log) == 1)
-    await until(lambda: not any(wills_of(each.broker)._left_before.count for each in nodes))
-    assert sorted(set(watcher.log)) == gone
+    assert sorted(watcher.log) == gone
