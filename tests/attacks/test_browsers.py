@@ -104,8 +104,7 @@ def test_a_name_that_was_made_to_point_here_is_refused(start: ListenerFactory) -
 
 
 def test_pages_that_are_listed_come_in_and_a_reload_changes_that(
-    start: ListenerFactory,
-    tmp_path: Path,
+    start: ListenerFactory, tmp_path: Path
 ) -> None:
     app = "https://app.example"
     broker = start({"ws": {**WS, "allowed_origins": [app]}})
@@ -121,8 +120,7 @@ def test_pages_that_are_listed_come_in_and_a_reload_changes_that(
 
 
 def test_the_check_follows_the_plugin_that_knows_clients(
-    start: ListenerFactory,
-    tmp_path: Path,
+    start: ListenerFactory, tmp_path: Path
 ) -> None:
     """A page that was let through to type a password is not let in without one when the plugin is gone."""
     broker = guarded(start, tmp_path)
@@ -139,10 +137,7 @@ def test_the_check_follows_the_plugin_that_knows_clients(
     assert connack(broker.ws, EVIL, "bob") == ACCEPTED
 
 
-def test_a_certificate_is_nothing_that_a_user_types(
-    start: ListenerFactory,
-    tmp_path: Path,
-) -> None:
+def test_a_certificate_is_nothing_that_a_user_types(start: ListenerFactory, tmp_path: Path) -> None:
     """The browser sends it for every page."""
     authority = Authority(tmp_path / "ca")
     server, alice = authority.issue("localhost", ["localhost"]), authority.issue("alice")

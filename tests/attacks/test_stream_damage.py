@@ -86,9 +86,6 @@ def test_one_flipped_byte_stops_one_partition(fresh_broker: BrokerFactory, tmp_p
     assert all(publish(broker, topic) for topic in topics)
 
 
-# --- sealed segments
-
-
 def flip(path: Path) -> None:
     raw = bytearray(path.read_bytes())
     raw[len(raw) // 2] ^= 8

@@ -84,10 +84,7 @@ def main() -> None:
     options = parser.parse_args()
     assert options.sessions >= GROUP
     folder = Path(tempfile.mkdtemp())
-    env = {
-        "VMQ_STORE__DURABILITY": options.durability,
-        "VMQ_QUEUE__MAX_OFFLINE_MESSAGES": "-1",
-    }
+    env = {"VMQ_STORE__DURABILITY": options.durability, "VMQ_QUEUE__MAX_OFFLINE_MESSAGES": "-1"}
     places = options.sessions * options.messages
     try:
         with BrokerProcess.start(env=env, data_dir=folder, args=("--allow-anonymous",)) as broker:

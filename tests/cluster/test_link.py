@@ -28,10 +28,7 @@ class End:
         self.frames: asyncio.Queue[Frame] = asyncio.Queue()
         self.nonsense: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
         self.link = Link(
-            self.frames.put_nowait,
-            lambda *each: self.nonsense.put_nowait(each),
-            key,
-            patience,
+            self.frames.put_nowait, lambda *each: self.nonsense.put_nowait(each), key, patience
         )
         self.link.on_payloads = lambda sender, life, payloads: self.payloads.extend(
             (sender, life, payload) for payload in payloads

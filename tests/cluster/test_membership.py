@@ -14,17 +14,7 @@ from tests.simulator.machines import OPTIONS, Sim
 from tests.simulator.network import Network
 from tests.simulator.seeds import over_seeds
 from tests.support.present import present
-from vmq_cluster.effects import (
-    Contact,
-    Excluded,
-    Left,
-    MembersChanged,
-    Outbox,
-    PeerDown,
-    PeerUp,
-    Refused,
-    Renewed,
-)
+from vmq_cluster import effects
 from vmq_cluster.errors import ClusterError
 from vmq_cluster.identity import Identity
 from vmq_cluster.membership import Membership, Status
@@ -34,7 +24,7 @@ from vmq_cluster.storage import MemoryStorage, Transaction
 
 def membership(storage: MemoryStorage | None = None, address: str = "here") -> Membership:
     transaction = Transaction(MemoryStorage() if storage is None else storage)
-    outbox = Outbox()
+    outbox = effects.Outbox()
     made = Membership(Identity(transaction, "me", b"", 1, Random(1)), transaction, outbox)
     made.start(address)
     transaction.commit()
@@ -125,7 +115,7 @@ def test_nodes_become_one_cluster_on_a_bad_network(seed: int) -> None:
     sim.heal()
     sim.until(lambda: sim.is_joined(names), 5)
     assert len({machine.membership.digest for machine in sim}) == 1
-    last = sim.nodes[names[0]].of(MembersChanged)[-1]
+    last = sim.nodes[names[0]].of(effects.MembersChanged)[-1]
     assert last.members == {name: name for name in names}
 
 
@@ -151,8 +141,8 @@ def test_the_dead_are_down_and_up_again(seed: int) -> None:
     sim.restart(dead)
     sim.until(lambda: sim.is_joined(names), 10)
     for name in others:
-        assert [effect.peer for effect in sim.nodes[name].of(PeerDown)] == [dead]
-        assert [effect.peer for effect in sim.nodes[name].of(PeerUp)].count(dead) == 2
+        assert [effect.peer for effect in sim.nodes[name].of(effects.PeerDown)] == [dead]
+        assert [effect.peer for effect in sim.nodes[name].of(effects.PeerUp)].count(dead) == 2
 
 
 @over_seeds(15)
@@ -165,9 +155,9 @@ def test_a_member_leaves_and_its_writes_stay(seed: int) -> None:
     sim.ask(leaver, lambda: sim[leaver].leave(sim.now))
     sim.run(1)
     sim.network.loss = 0.1
-    sim.until(lambda: bool(sim.nodes[leaver].of(Left)), 25)
+    sim.until(lambda: bool(sim.nodes[leaver].of(effects.Left)), 25)
     sim.stop(leaver)
-    assert sim.nodes[leaver].of(Left) == [Left(complete=True)]
+    assert sim.nodes[leaver].of(effects.Left) == [effects.Left(complete=True)]
     assert any(sim[name].metadata.get("p", b"k") == b"v" for name in others)
     sim.until(lambda: sim.is_joined(others), 10)
     # It stays out when it starts again, until it is told to join.
@@ -201,7 +191,7 @@ def test_a_node_that_starts_again_within_a_moment_is_itself(wipe: bool, sim: Sim
     # Without its disk it knows nobody, until somebody who misses it introduces himself.
     sim.run(30 if wipe else 2 * OPTIONS.heartbeat_interval)
     assert sim.is_joined(names)
-    assert not any(sim.nodes[name].of(Refused) for name in names)
+    assert not any(sim.nodes[name].of(effects.Refused) for name in names)
 
 
 @pytest.mark.parametrize("count", [1, 3])
@@ -229,7 +219,7 @@ def test_a_leave_takes_as_long_as_the_hand_over_needs(seed: int) -> None:
     sim.run(0.5)
     sim.ask(leaver, lambda: sim[leaver].leave(sim.now))
     sim.run(1 if not lacking else 3)
-    assert sim.nodes[leaver].of(Left) == [Left(complete=True)]
+    assert sim.nodes[leaver].of(effects.Left) == [effects.Left(complete=True)]
     others = [sim[name].metadata for name in names[:-1]]
     assert any(sum(1 for _ in each.items("p")) == lacking for each in others)
 
@@ -252,9 +242,9 @@ def test_a_leave_has_a_limit_of_its_own(sim: Sim) -> None:
     sim.split([leaver], names[1:])
     sim.ask(leaver, lambda: sim[leaver].leave(sim.now, 3.0))
     sim.run(2)
-    assert sim.nodes[leaver].of(Left) == []
+    assert sim.nodes[leaver].of(effects.Left) == []
     sim.run(2)
-    assert sim.nodes[leaver].of(Left) == [Left(complete=False)]
+    assert sim.nodes[leaver].of(effects.Left) == [effects.Left(complete=False)]
 
 
 def test_who_is_taken_for_dead_while_it_leaves_leaves_all_the_same() -> None:
@@ -265,8 +255,8 @@ def test_who_is_taken_for_dead_while_it_leaves_leaves_all_the_same() -> None:
     sim.ask(leaver, lambda: sim[leaver].leave(sim.now))
     sim.until(lambda: sim[others[0]].membership.is_excluded(leaver), 15)
     sim.heal()
-    sim.until(lambda: bool(sim.nodes[leaver].of(Left)), 30)
-    assert sim.nodes[leaver].of(Left) == [Left(complete=True)]
+    sim.until(lambda: bool(sim.nodes[leaver].of(effects.Left)), 30)
+    assert sim.nodes[leaver].of(effects.Left) == [effects.Left(complete=True)]
     assert {sim[name].metadata.get("p", b"k") for name in others} == {b"v"}
     sim.until(lambda: all(sim[name].membership.is_excluded(leaver) for name in others), 5)
 
@@ -276,15 +266,15 @@ def test_who_is_removed_while_it_leaves_has_handed_nothing_over(sim: Sim) -> Non
     sim.ask(leaver, partial(sim[leaver].metadata.put, "p", b"k", b"v"))
     sim.ask(leaver, lambda: sim[leaver].leave(sim.now))
     sim.ask(other, lambda: sim[other].remove(leaver, force=True))
-    sim.until(lambda: bool(sim.nodes[leaver].of(Left)), 5)
-    assert sim.nodes[leaver].of(Left) == [Left(complete=False)]
+    sim.until(lambda: bool(sim.nodes[leaver].of(effects.Left)), 5)
+    assert sim.nodes[leaver].of(effects.Left) == [effects.Left(complete=False)]
 
 
 def test_the_last_member_may_leave(sim: Sim) -> None:
     machine = sim.add("a")
     machine.leave(sim.now)
     sim.run(1)
-    assert sim.nodes["a"].of(Left) == [Left(complete=True)]
+    assert sim.nodes["a"].of(effects.Left) == [effects.Left(complete=True)]
     with pytest.raises(ClusterError, match="does not belong"):
         machine.leave(sim.now)
 
@@ -307,7 +297,7 @@ def test_who_was_removed_stays_out_until_it_joins(seed: int) -> None:
     sim.heal()
     if not alive_behind_a_cut:
         sim.restart(dead)
-    sim.until(lambda: bool(sim.nodes[dead].of(Excluded)), 5)
+    sim.until(lambda: bool(sim.nodes[dead].of(effects.Excluded)), 5)
     sim.run(5)
     assert sim.is_joined(others)
     assert sim[dead].membership.others == []
@@ -321,7 +311,7 @@ def test_a_node_that_moved_while_it_was_out_says_where_it_is_when_it_joins() -> 
     storage = MemoryStorage()
     transaction = Transaction(storage)
     identity = Identity(transaction, "me", b"", 1, Random(1))
-    first = Membership(identity, transaction, Outbox())
+    first = Membership(identity, transaction, effects.Outbox())
     first.start("there")
     first.leave(Status.LEFT)
     identity.stopped()
@@ -360,7 +350,7 @@ def test_the_long_dead_are_taken_out_and_come_back_by_themselves(seed: int) -> N
     assert all(len(sim[name].membership.others) == 4 for name in minority)
     sim.heal()
     sim.until(lambda: sim.is_joined(names), 30)
-    assert all(sim.nodes[name].of(Renewed) for name in minority)
+    assert all(sim.nodes[name].of(effects.Renewed) for name in minority)
 
 
 @over_seeds(8)
@@ -392,7 +382,7 @@ def test_who_was_taken_out_is_told_so_at_its_last_address_and_a_stranger_nothing
     epoch = sim[names[2]].identity.epoch
     sim.ask(names[0], lambda: machine.remove(names[2], force=True))
     (answer,) = machine.receive(Frame(1, names[2], epoch, 10**6, [Heartbeat(0)]), sim.now)
-    assert isinstance(answer, Contact)
+    assert isinstance(answer, effects.Contact)
     assert answer.address == names[2]
     assert [type(message) for message in answer.frame.messages] == [Members]
     assert not machine.receive(Frame(1, "stranger", 1, 1, [Heartbeat(0)]), sim.now)
@@ -404,7 +394,7 @@ def test_a_life_that_counts_too_low_is_told_so_where_it_says_it_is(sim: Sim) -> 
     machine = sim[names[0]]
     knock = Members([MemberRecord(names[1], 5, 0, 0, "elsewhere")], asks=True)
     (answer,) = machine.receive(Frame(1, names[1], 1, 1, [knock]), sim.now)
-    assert isinstance(answer, Contact)
+    assert isinstance(answer, effects.Contact)
     assert answer.address == "elsewhere"
     assert answer.frame.messages == [StaleEpoch(sim[names[1]].identity.epoch)]
 

@@ -10,53 +10,36 @@ from hypothesis import strategies as st
 from vmq_cluster import messages
 from vmq_cluster.clocks import MAX_NUMBER
 from vmq_cluster.errors import ClusterError, MalformedError
-from vmq_cluster.messages import (
-    FORMAT,
-    MAX_FRAME,
-    Frame,
-    Gossip,
-    Graft,
-    Heartbeat,
-    IHave,
-    MemberRecord,
-    Members,
-    Prune,
-    Received,
-    Reliable,
-    StaleEpoch,
-    SyncBatch,
-    SyncRequest,
-    Unreliable,
-    WireEntry,
-    decode,
-    encode,
-)
 
 EVERYTHING: list[Any] = [
-    Heartbeat(7, 1000, 900, 50, stops=True, address="tcp://127.0.0.1:1"),
-    Members([MemberRecord("a", 1, 0, 2, "tcp://127.0.0.1:1")], asks=True, taken="ipc://a"),
-    StaleEpoch(5),
-    Gossip((0, 1, 2), b"payload"),
-    IHave([(0, 1, 2), (1, 1, 1)]),
-    Graft((0, 1, 2)),
-    Prune(),
-    SyncRequest(1, 2, {1: [1, 5]}, {}, full=False, cursor=b"", until=b""),
-    SyncBatch(1, 2, {}, {}, False, [WireEntry(b"k", [(1, 2, 3, None)], {1: 1})], None),
-    Reliable(1, 1, 1, [b"x", b""]),
-    Received(1, 0),
-    Unreliable([b"y"]),
+    messages.Heartbeat(7, 1000, 900, 50, stops=True, address="tcp://127.0.0.1:1"),
+    messages.Members(
+        [messages.MemberRecord("a", 1, 0, 2, "tcp://127.0.0.1:1")], asks=True, taken="ipc://a"
+    ),
+    messages.StaleEpoch(5),
+    messages.Gossip((0, 1, 2), b"payload"),
+    messages.IHave([(0, 1, 2), (1, 1, 1)]),
+    messages.Graft((0, 1, 2)),
+    messages.Prune(),
+    messages.SyncRequest(1, 2, {1: [1, 5]}, {}, full=False, cursor=b"", until=b""),
+    messages.SyncBatch(
+        1, 2, {}, {}, False, [messages.WireEntry(b"k", [(1, 2, 3, None)], {1: 1})], None
+    ),
+    messages.Reliable(1, 1, 1, [b"x", b""]),
+    messages.Received(1, 0),
+    messages.Unreliable([b"y"]),
 ]
 
 
 def test_every_message_survives_the_wire() -> None:
-    frame = Frame(FORMAT, "node", 1, 1, EVERYTHING)
-    assert decode(encode(frame)) == frame
+    frame = messages.Frame(messages.FORMAT, "node", 1, 1, EVERYTHING)
+    assert messages.decode(messages.encode(frame)) == frame
     kinds = set(messages.AnyMessage.__args__)
     assert {type(each) for each in EVERYTHING} == kinds
 
 
 def raw_of(message: object) -> bytes:
-    return msgspec.msgpack.encode([FORMAT, "node", 1, 1, [message]])
+    return msgspec.msgpack.encode([messages.FORMAT, "node", 1, 1, [message]])
 
 
 @pytest.mark.parametrize(
@@ -64,13 +47,19 @@ def raw_of(message: object) -> bytes:
     [
         ("nothing", b""),
         ("not msgpack", b"\xc1"),
-        ("a truncated frame", encode(Frame(FORMAT, "node", 1, 1, EVERYTHING))[:-1]),
-        ("bytes after the frame", encode(Frame(FORMAT, "node", 1, 1, [])) + b"\0"),
-        ("another format", msgspec.msgpack.encode([FORMAT + 1, "node", 1, 1, []])),
-        ("no name", msgspec.msgpack.encode([FORMAT, "", 1, 1, []])),
-        ("a long name", msgspec.msgpack.encode([FORMAT, "n" * 256, 1, 1, []])),
-        ("epoch 0", msgspec.msgpack.encode([FORMAT, "node", 0, 1, []])),
-        ("a number too large", msgspec.msgpack.encode([FORMAT, "node", 1, 2**63, []])),
+        (
+            "a truncated frame",
+            messages.encode(messages.Frame(messages.FORMAT, "node", 1, 1, EVERYTHING))[:-1],
+        ),
+        (
+            "bytes after the frame",
+            messages.encode(messages.Frame(messages.FORMAT, "node", 1, 1, [])) + b"\0",
+        ),
+        ("another format", msgspec.msgpack.encode([messages.FORMAT + 1, "node", 1, 1, []])),
+        ("no name", msgspec.msgpack.encode([messages.FORMAT, "", 1, 1, []])),
+        ("a long name", msgspec.msgpack.encode([messages.FORMAT, "n" * 256, 1, 1, []])),
+        ("epoch 0", msgspec.msgpack.encode([messages.FORMAT, "node", 0, 1, []])),
+        ("a number too large", msgspec.msgpack.encode([messages.FORMAT, "node", 1, 2**63, []])),
         ("an unknown message", raw_of([99])),
         ("a message without its fields", raw_of([1])),
         ("an unknown status", raw_of([2, [["a", 1, 5, 0, ""]], False])),
@@ -85,35 +74,39 @@ def raw_of(message: object) -> bytes:
 def test_what_is_no_frame_is_malformed(what: str, raw: bytes) -> None:
     assert what
     with pytest.raises(MalformedError):
-        decode(raw)
+        messages.decode(raw)
 
 
 def test_deep_nesting_is_malformed() -> None:
     with pytest.raises(MalformedError):
-        decode(b"\x95\x01\xa1n\x01\x01" + b"\x91" * 100_000)
+        messages.decode(b"\x95\x01\xa1n\x01\x01" + b"\x91" * 100_000)
 
 
 def test_a_frame_too_large_is_neither_sent_nor_read() -> None:
-    half = b"x" * (MAX_FRAME // 2)
+    half = b"x" * (messages.MAX_FRAME // 2)
     with pytest.raises(ClusterError, match="the limit is"):
-        encode(Frame(FORMAT, "node", 1, 1, [Unreliable([half, half])]))
+        messages.encode(
+            messages.Frame(messages.FORMAT, "node", 1, 1, [messages.Unreliable([half, half])])
+        )
     with pytest.raises(MalformedError, match="the limit is"):
-        decode(b"\0" * (MAX_FRAME + 1))
+        messages.decode(b"\0" * (messages.MAX_FRAME + 1))
 
 
 @given(st.binary(max_size=200))
 def test_random_bytes_are_malformed_and_nothing_else(raw: bytes) -> None:
     with pytest.raises(MalformedError):
-        decode(raw)
+        messages.decode(raw)
 
 
 @given(st.data())
 def test_a_damaged_frame_decodes_or_is_malformed(data: st.DataObject) -> None:
-    raw = bytearray(encode(Frame(FORMAT, "node", MAX_NUMBER, 1, EVERYTHING)))
+    raw = bytearray(
+        messages.encode(messages.Frame(messages.FORMAT, "node", MAX_NUMBER, 1, EVERYTHING))
+    )
     for _ in range(data.draw(st.integers(1, 4))):
         raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
     try:
-        frame = decode(bytes(raw))
+        frame = messages.decode(bytes(raw))
     except MalformedError:
         return
-    assert decode(encode(frame)) == frame
+    assert messages.decode(messages.encode(frame)) == frame

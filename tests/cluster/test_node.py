@@ -10,17 +10,8 @@ from typing import Any
 import pytest
 
 from tests.support.until import until
+from vmq_cluster import effects
 from vmq_cluster.addresses import generate_key
-from vmq_cluster.effects import (
-    Acknowledged,
-    Arrived,
-    Changed,
-    PeerDown,
-    PeerUp,
-    Refused,
-    Resumed,
-    Unreadable,
-)
 from vmq_cluster.errors import ClusterError, StorageError
 from vmq_cluster.membership import Status
 from vmq_cluster.metadata.versions import Versions
@@ -66,14 +57,14 @@ async def joined(nodes: list[ClusterNode], count: int, **more: Any) -> list[Clus
     missing = count * (count - 1)
     done = asyncio.Event()
 
-    def one_more(_: PeerUp) -> None:
+    def one_more(_: effects.PeerUp) -> None:
         nonlocal missing
         missing -= 1
         if not missing:
             done.set()
 
     for node in found:
-        node.on(PeerUp, one_more)
+        node.on(effects.PeerUp, one_more)
     for node in found[1:]:
         node.join(found[0].address)
     await asyncio.wait_for(done.wait(), PATIENCE)
@@ -84,8 +75,8 @@ async def test_the_api_from_end_to_end(nodes: list[ClusterNode]) -> None:
     one, two, three = await joined(nodes, 3, key=KEY)
     heard: asyncio.Queue[object] = asyncio.Queue()
     two.watch("p", heard.put_nowait)
-    two.on(Arrived, heard.put_nowait)
-    one.on(Acknowledged, heard.put_nowait)
+    two.on(effects.Arrived, heard.put_nowait)
+    one.on(effects.Acknowledged, heard.put_nowait)
 
     async def hears() -> Any:
         return await asyncio.wait_for(heard.get(), PATIENCE)
@@ -99,10 +90,10 @@ async def test_the_api_from_end_to_end(nodes: list[ClusterNode]) -> None:
     two.delete("p", b"k")
     assert (await hears()).local
     assert one.send_unreliable("n1", b"maybe")
-    assert (await hears()) == Arrived("n0", reliable=False, payloads=[b"maybe"])
+    assert (await hears()) == effects.Arrived("n0", reliable=False, payloads=[b"maybe"])
     ticket = object()
     one.send("n1", b"surely", ticket)
-    assert (await hears()) == Arrived("n0", reliable=True, payloads=[b"surely"])
+    assert (await hears()) == effects.Arrived("n0", reliable=True, payloads=[b"surely"])
     assert (await hears()).tickets == [ticket]
     assert sorted(one.members) == ["n0", "n1", "n2"]
     assert one.members["n1"] == two.address
@@ -129,8 +120,8 @@ async def test_what_is_sent_at_once_keeps_its_order_and_counts_in_the_life_that_
     """Between nodes of one machine, where it needs no frame, as elsewhere."""
     near = {name: f"ipc://{tmp_path}/{name}" for name in ("n0", "n1")} if is_near else {}
     one, two = await joined(nodes, 2, nearby=near)
-    arrived: asyncio.Queue[Arrived] = asyncio.Queue()
-    two.on(Arrived, arrived.put_nowait)
+    arrived: asyncio.Queue[effects.Arrived] = asyncio.Queue()
+    two.on(effects.Arrived, arrived.put_nowait)
     sent = [b"%d" % number for number in range(20)]
     for payload in sent:
         assert one.send_at_once("n1", payload)
@@ -150,8 +141,8 @@ async def test_what_goes_through_keeps_the_order_of_its_channel_and_is_acknowled
     one, two = await joined(nodes, 2, nearby=near)
     came: list[bytes] = []
     done: list[int] = []
-    two.on(Arrived, lambda effect: came.extend(effect.payloads))
-    one.on(Acknowledged, lambda effect: done.extend(effect.tickets))
+    two.on(effects.Arrived, lambda effect: came.extend(effect.payloads))
+    one.on(effects.Acknowledged, lambda effect: done.extend(effect.tickets))
     assert one.is_near("n1")
     for number in range(0, 20, 4):
         assert one.send_through("n1", b"%d" % number, number)
@@ -190,18 +181,18 @@ async def test_a_pass_can_be_flushed_before_its_end(nodes: list[ClusterNode]) ->
 async def test_nodes_that_cannot_talk_say_so_in_one_line_each(
     nodes: list[ClusterNode], caplog: pytest.LogCaptureFixture
 ) -> None:
-    told: asyncio.Queue[Refused] = asyncio.Queue()
+    told: asyncio.Queue[effects.Refused] = asyncio.Queue()
     one = await started(nodes, "one")
     two = await started(nodes, "two", versions=Versions(2, 2))
     for node in (one, two):
-        node.on(Refused, told.put_nowait)
+        node.on(effects.Refused, told.put_nowait)
     two.join(one.address)
     refused = {(await asyncio.wait_for(told.get(), PATIENCE)).peer for _ in range(2)}
     assert refused == {"one", "two"}
     three = await started(nodes, "three")
     three.join(one.address)
     up = asyncio.Event()
-    three.on(PeerUp, lambda _: up.set())
+    three.on(effects.PeerUp, lambda _: up.set())
     await asyncio.wait_for(up.wait(), PATIENCE)
     assert caplog.text.count("refused node") == 2
     assert "upgrade vmq on this node" in caplog.text
@@ -218,10 +209,10 @@ async def test_who_holds_confirms_and_who_is_dropped_is_down_for_a_while(
     two.hold()
     heard: asyncio.Queue[Any] = asyncio.Queue()
     for node in (one, two):
-        for kind in (Arrived, Acknowledged):
+        for kind in (effects.Arrived, effects.Acknowledged):
             node.on(kind, heard.put_nowait)
-    two.on(PeerUp, heard.put_nowait)
-    two.on(PeerDown, heard.put_nowait)
+    two.on(effects.PeerUp, heard.put_nowait)
+    two.on(effects.PeerDown, heard.put_nowait)
     await two.start()
     two.join(one.address)
 
@@ -231,15 +222,15 @@ async def test_who_holds_confirms_and_who_is_dropped_is_down_for_a_while(
                 pass
         return effect
 
-    await hears(PeerUp)
+    await hears(effects.PeerUp)
     one.send("two", b"payload", "ticket")
-    arrived = await hears(Arrived)
+    arrived = await hears(effects.Arrived)
     two.drop("one", "no reason")
-    assert (await hears(PeerDown)).reason == "no reason"
-    await hears(PeerUp)
+    assert (await hears(effects.PeerDown)).reason == "no reason"
+    await hears(effects.PeerUp)
     assert one.machine.channels.waiting("two")[0] == 1
     two.confirm(arrived)
-    assert (await hears(Acknowledged)).tickets == ["ticket"]
+    assert (await hears(effects.Acknowledged)).tickets == ["ticket"]
 
 
 @pytest.mark.parametrize("kind", ["tcp", "ipc"])
@@ -255,10 +246,10 @@ async def test_a_node_that_ends_is_down_at_once(
         nodes, "two", listen=listen.replace("one", "two"), storage=storage, options=patient
     )
     news: asyncio.Queue[tuple[str, bool]] = asyncio.Queue()
-    one.on(PeerUp, lambda effect: news.put_nowait((effect.peer, True)))
-    one.on(PeerDown, lambda effect: news.put_nowait((effect.peer, False)))
+    one.on(effects.PeerUp, lambda effect: news.put_nowait((effect.peer, True)))
+    one.on(effects.PeerDown, lambda effect: news.put_nowait((effect.peer, False)))
     heard = asyncio.Event()
-    two.on(PeerUp, lambda _: heard.set())
+    two.on(effects.PeerUp, lambda _: heard.set())
     two.join(one.address)
     assert await asyncio.wait_for(news.get(), PATIENCE) == ("two", True)
     await asyncio.wait_for(heard.wait(), PATIENCE)
@@ -292,12 +283,12 @@ async def test_all_changes_of_a_step_are_told_before_anything_else(
     heard: list[object] = []
     done = asyncio.Event()
 
-    def hears(changes: list[Changed]) -> None:
+    def hears(changes: list[effects.Changed]) -> None:
         heard.append([(each.key, each.value, each.local) for each in changes])
 
     two.watch_steps("p", hears)
     two.watch("p", lambda change: heard.append(change.key))
-    two.on(Arrived, lambda _: done.set())
+    two.on(effects.Arrived, lambda _: done.set())
     # One pass, and so one frame.
     one.put("p", b"1", b"v")
     one.put("other", b"1", b"v")
@@ -330,8 +321,8 @@ async def test_a_node_that_cannot_store_falls_silent_and_the_others_go_on(
     one, two = await joined(nodes, 2)
     broken = await started(nodes, "broken", storage=disk)
     up, down = asyncio.Event(), asyncio.Event()
-    one.on(PeerUp, lambda effect: up.set() if effect.peer == "broken" else None)
-    one.on(PeerDown, lambda effect: down.set() if effect.peer == "broken" else None)
+    one.on(effects.PeerUp, lambda effect: up.set() if effect.peer == "broken" else None)
+    one.on(effects.PeerDown, lambda effect: down.set() if effect.peer == "broken" else None)
     broken.join(one.address)
     await asyncio.wait_for(up.wait(), PATIENCE)
     disk.is_full = True
@@ -357,12 +348,12 @@ async def test_a_node_that_could_not_store_goes_on_when_it_can(
     one = await started(nodes, "one")
     two = await started(nodes, "two", storage=disk)
     up, down, there, here = (asyncio.Event() for _ in range(4))
-    one.on(PeerUp, lambda _: up.set())
-    one.on(PeerDown, lambda _: down.set())
+    one.on(effects.PeerUp, lambda _: up.set())
+    one.on(effects.PeerDown, lambda _: down.set())
     one.watch("p", lambda change: there.set() if change.value == b"late" else None)
     two.watch("p", lambda change: here.set() if change.value == b"missed" else None)
     resumed = asyncio.Event()
-    two.on(Resumed, lambda _: resumed.set())
+    two.on(effects.Resumed, lambda _: resumed.set())
     two.join(one.address)
     await asyncio.wait_for(up.wait(), PATIENCE)
     up.clear()
@@ -397,10 +388,10 @@ async def test_a_node_that_cannot_read_what_it_is_told_or_writes_over_stops(
     one = await started(nodes, "one")
     two = await started(nodes, "two", storage=disk)
     up, down = asyncio.Event(), asyncio.Event()
-    one.on(PeerUp, lambda _: up.set())
-    one.on(PeerDown, lambda _: down.set())
-    told: list[Unreadable] = []
-    two.on(Unreadable, told.append)
+    one.on(effects.PeerUp, lambda _: up.set())
+    one.on(effects.PeerDown, lambda _: down.set())
+    told: list[effects.Unreadable] = []
+    two.on(effects.Unreadable, told.append)
     two.join(one.address)
     await asyncio.wait_for(up.wait(), PATIENCE)
     disk.is_bad = True
@@ -409,7 +400,7 @@ async def test_a_node_that_cannot_read_what_it_is_told_or_writes_over_stops(
     await asyncio.wait_for(down.wait(), PATIENCE)
     assert not two.is_running
     assert not two.is_failing
-    assert told == [Unreadable()]
+    assert told == [effects.Unreadable()]
     with pytest.raises(StorageError, match="no sector there"):
         two.check_stored()  # nobody counts on it
     assert "the node stops: no sector there" in caplog.text
@@ -423,7 +414,7 @@ async def test_nobody_waits_for_the_end_of_a_leave_that_has_none(
     one = await started(nodes, "one")
     leaver = await started(nodes, "leaver", storage=disk)
     up = asyncio.Event()
-    leaver.on(PeerUp, lambda _: up.set())
+    leaver.on(effects.PeerUp, lambda _: up.set())
     leaver.join(one.address)
     await asyncio.wait_for(up.wait(), PATIENCE)
     monkeypatch.setattr(leaver.link, "send", lambda *_: None)

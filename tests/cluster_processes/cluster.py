@@ -231,8 +231,7 @@ class Cluster(ABC):
         """Starts nodes, and does not wait until the others see them."""
         join = [each.address for each in self.nodes.values()]
         self.each(
-            lambda node: node.start(join, self.key, self._env),
-            [self.nodes[name] for name in names],
+            lambda node: node.start(join, self.key, self._env), [self.nodes[name] for name in names]
         )
 
     def each(self, do: Callable[[Node], Any], nodes: Iterable[Node] | None = None) -> None:

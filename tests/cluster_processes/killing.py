@@ -51,11 +51,7 @@ def flip(folder: Path, random: Random) -> str:
 
 
 def fail(
-    cluster: LinkedCluster,
-    devices: dict[str, Traffic],
-    name: str,
-    fault: str,
-    random: Random,
+    cluster: LinkedCluster, devices: dict[str, Traffic], name: str, fault: str, random: Random
 ) -> float:
     """Has one node fail, and come back; returns after how many seconds the others had leaders for everything."""
     names = [*cluster.nodes]

@@ -55,9 +55,6 @@ def flags(client: Jobs) -> dict[bytes, list[str]]:
     return {line.split()[0].encode(): line.split()[2].split(",") for line in lines}
 
 
-# Adding
-
-
 def test_others_get_the_copies_where_one_does_not_answer(seven: JobCluster) -> None:
     seven.cluster["g"].signal(signal.SIGSTOP)
     for _ in range(5):
@@ -65,9 +62,6 @@ def test_others_get_the_copies_where_one_does_not_answer(seven: JobCluster) -> N
         assert sum(bool(seven[name].state(job_id)) for name in "abcdef") == 5
     seven.cluster["g"].signal(signal.SIGCONT)
     seven.meet()
-
-
-# Queueing
 
 
 def test_a_job_with_five_copies_outlives_four_of_its_hosts_and_their_disks(
@@ -86,9 +80,6 @@ def test_a_job_with_five_copies_outlives_four_of_its_hosts_and_their_disks(
     assert seven[elsewhere]("ACKJOB", job_id) == 1
     for client in seven.clients.values():
         assert client.none("outlives")
-
-
-# Acknowledging
 
 
 def test_an_acknowledgement_propagates_and_the_copies_go(seven: JobCluster) -> None:
@@ -114,9 +105,6 @@ def test_acknowledged_jobs_are_evicted_when_all_holders_can_be_reached(seven: Jo
     reach(lambda: is_gone(seven, job_id))
 
 
-# Federation, and commands of one job
-
-
 def test_working_postpones_at_every_holder(seven: JobCluster) -> None:
     """Said to a node that does not have its worker."""
     job_id = seven["a"].add("work", "x", *FIVE, "RETRY", 3)
@@ -136,9 +124,6 @@ def test_working_postpones_at_every_holder(seven: JobCluster) -> None:
     assert (again, nacks, more) == (job_id, 0, 1), "until nothing more is said"
     with pytest.raises(redis.ResponseError, match="NOJOB"):
         seven["a"]("WORKING", b"D-00000000-LYyQMK4fgYJLigrQnwiD1GW2-05a1")
-
-
-# A node that leaves
 
 
 @pytest.fixture

@@ -21,11 +21,7 @@ INTO = (
     "when the store is about to forget them",
     "when the store has forgotten them",
 )
-BACK = (
-    "when some are in the store",
-    "when all are in the store",
-    "when slots are put away",
-)
+BACK = ("when some are in the store", "when all are in the store", "when slots are put away")
 
 
 def clustered(folder: Path) -> tuple[str, ...]:

@@ -157,9 +157,6 @@ def test_mqtt_3_1_2_7_retained_outlives_the_session(peers: Peers, topic: str) ->
     peers.expect_retained(topic, topic, b"kept", 1)
 
 
-# --- user name and password flags
-
-
 def test_mqtt_3_1_2_18_surplus_without_user_name_flag(peers: Peers) -> None:
     """User name flag 0 and a user name all the same: closed without CONNACK."""
     peers.refuses(mqtt.connect_packet(peers.id(), username="user", flags=0x02))
@@ -185,9 +182,6 @@ def test_mqtt_3_1_2_21_password_missing(peers: Peers) -> None:
 def test_mqtt_3_1_2_22_password_without_user_name(peers: Peers) -> None:
     """Password flag 1 with user name flag 0: closed without CONNACK."""
     peers.refuses(mqtt.connect_packet(peers.id(), password="secret"))
-
-
-# --- keep alive
 
 
 def test_mqtt_3_1_2_24_silent_client_is_cut_off(peers: Peers, publisher: mqtt.Wire) -> None:

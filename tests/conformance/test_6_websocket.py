@@ -5,20 +5,11 @@ from contextlib import ExitStack
 
 import pytest
 
+from tests.conformance import websocket_wire
 from tests.conformance.peers import Peers
-from tests.conformance.websocket_wire import (
-    BINARY,
-    CLOSE,
-    CONTINUATION,
-    PING,
-    TEXT,
-    WebSocketStream,
-    open_websocket,
-    upgrade,
-)
 from tests.support import wire as mqtt
 
-OpenWebSocket = Callable[[], tuple[mqtt.Wire, WebSocketStream]]
+OpenWebSocket = Callable[[], tuple[mqtt.Wire, websocket_wire.WebSocketStream]]
 
 
 @pytest.fixture
@@ -26,8 +17,8 @@ def opened(peers: Peers) -> Iterator[OpenWebSocket]:
     """Opens WebSocket connections that end with the test."""
     with ExitStack() as stack:
 
-        def start() -> tuple[mqtt.Wire, WebSocketStream]:
-            wire, stream = open_websocket(peers.broker.ws)
+        def start() -> tuple[mqtt.Wire, websocket_wire.WebSocketStream]:
+            wire, stream = websocket_wire.open_websocket(peers.broker.ws)
             stack.callback(wire.close)
             return wire, stream
 
@@ -39,7 +30,7 @@ def test_mqtt_6_0_0_1_text_frame(peers: Peers, opened: OpenWebSocket, watcher: m
     will = mqtt.Will(peers.topic("will"), b"gone")
     wire, stream = opened()
     wire.connect(peers.id("w"), will=will)
-    stream.send_frame(TEXT, mqtt.publish_packet(peers.topic("a"), b"x"))
+    stream.send_frame(websocket_wire.TEXT, mqtt.publish_packet(peers.topic("a"), b"x"))
     wire.expect_closed()
     watcher.expect_publish(will.topic, will.payload)
     peers.expect_no_more(watcher)
@@ -49,8 +40,8 @@ def test_mqtt_6_0_0_1_fragmented_text(peers: Peers, opened: OpenWebSocket) -> No
     """A text message in fragments closes the connection too."""
     wire, stream = opened()
     wire.connect(peers.id())
-    stream.send_frame(TEXT, b"\xc0", fin=False)
-    stream.send_frame(CONTINUATION, b"\x00", fin=True)
+    stream.send_frame(websocket_wire.TEXT, b"\xc0", fin=False)
+    stream.send_frame(websocket_wire.CONTINUATION, b"\x00", fin=True)
     wire.expect_closed()
 
 
@@ -74,8 +65,8 @@ def test_mqtt_6_0_0_2_frames_that_straddle(peers: Peers, topic: str, opened: Ope
     wire.subscribe((topic, 0))
     data = b"".join(mqtt.publish_packet(topic, b"%d" % n * 20) for n in range(30))
     for start in range(0, len(data), 37):
-        stream.send_frame(BINARY, data[start : start + 37])
-        stream.send_frame(BINARY, b"")
+        stream.send_frame(websocket_wire.BINARY, data[start : start + 37])
+        stream.send_frame(websocket_wire.BINARY, b"")
     for number in range(30):
         wire.expect_publish(topic, b"%d" % number * 20)
 
@@ -87,11 +78,11 @@ def test_mqtt_6_0_0_2_fragmented_messages(peers: Peers, topic: str, opened: Open
     wire.subscribe((topic, 0))
     data = mqtt.publish_packet(topic, b"one") + mqtt.publish_packet(topic, b"two")
     pieces = [data[start : start + 7] for start in range(0, len(data), 7)]
-    stream.send_frame(BINARY, pieces[0], fin=False)
+    stream.send_frame(websocket_wire.BINARY, pieces[0], fin=False)
     for piece in pieces[1:-1]:
-        stream.send_frame(PING, b"between")
-        stream.send_frame(CONTINUATION, piece, fin=False)
-    stream.send_frame(CONTINUATION, pieces[-1], fin=True)
+        stream.send_frame(websocket_wire.PING, b"between")
+        stream.send_frame(websocket_wire.CONTINUATION, piece, fin=False)
+    stream.send_frame(websocket_wire.CONTINUATION, pieces[-1], fin=True)
     wire.expect_publish(topic, b"one")
     wire.expect_publish(topic, b"two")
     wire.expect_nothing()
@@ -101,7 +92,7 @@ def test_mqtt_6_0_0_2_fragmented_messages(peers: Peers, topic: str, opened: Open
 @pytest.mark.parametrize("protocols", [(), ("chat",), ("MQTTX", "soap")])
 def test_mqtt_6_0_0_3_subprotocol_not_offered(peers: Peers, protocols: tuple[str, ...]) -> None:
     """Without mqtt among the offered subprotocols our choice is to refuse the upgrade."""
-    response, stream = upgrade(peers.broker.ws, protocols)
+    response, stream = websocket_wire.upgrade(peers.broker.ws, protocols)
     stream.close()
     assert response.status != 101
 
@@ -109,15 +100,12 @@ def test_mqtt_6_0_0_3_subprotocol_not_offered(peers: Peers, protocols: tuple[str
 @pytest.mark.parametrize("protocols", [("mqtt",), ("chat", "mqtt"), ("mqtt", "chat")])
 def test_mqtt_6_0_0_4_subprotocol_returned(peers: Peers, protocols: tuple[str, ...]) -> None:
     """The server picks mqtt and says so in its answer."""
-    response, stream = upgrade(peers.broker.ws, protocols)
+    response, stream = websocket_wire.upgrade(peers.broker.ws, protocols)
     assert response.status == 101
     assert response.headers["sec-websocket-protocol"] == ["mqtt"]
     wire = mqtt.Wire(stream)
     wire.connect(peers.id())
     wire.close()
-
-
-# --- what RFC 6455 asks of the same listener
 
 
 def test_expected_close_frame_is_no_disconnect(
@@ -127,9 +115,9 @@ def test_expected_close_frame_is_no_disconnect(
     will = mqtt.Will(peers.topic("will"), b"gone")
     wire, stream = opened()
     wire.connect(peers.id("w"), will=will)
-    stream.send_frame(CLOSE, b"\x03\xe8")
+    stream.send_frame(websocket_wire.CLOSE, b"\x03\xe8")
     frame = stream.recv_frame()
-    assert frame is None or frame.opcode == CLOSE
+    assert frame is None or frame.opcode == websocket_wire.CLOSE
     peers.expect_will_once(watcher, "w", will)
 
 

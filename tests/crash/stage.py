@@ -38,10 +38,7 @@ class Stage:
     async def begin_round(self) -> None:
         """Start the broker again and let everybody connect."""
         self._broker = await asyncio.to_thread(
-            BrokerProcess.start,
-            data_dir=self._data_dir,
-            env=self._env,
-            args=("--allow-anonymous",),
+            BrokerProcess.start, data_dir=self._data_dir, env=self._env, args=("--allow-anonymous",)
         )
         self.address = self._broker.tcp
         self.struck.clear()

@@ -176,9 +176,6 @@ def check_repaired(made: Made) -> Contents:
     return found
 
 
-# Each kind of file, wherever a bit flips
-
-
 @pytest.mark.parametrize("pattern", ("*.log", "*.ldb", "MANIFEST-*", "CURRENT"))
 def test_a_flipped_bit_is_never_served(whole: Made, pattern: str) -> None:
     rng = random.Random(pattern)
@@ -221,9 +218,6 @@ def test_a_repair_does_not_believe_a_log_whose_checksum_is_wrong(made: Made) -> 
     assert key not in check_repaired(made)
 
 
-# A torn tail
-
-
 def test_a_torn_log_is_cut_at_a_commit(whole: Made) -> None:
     """Whatever the length that reached the disk, the store is as it was after some commit."""
     rng = random.Random(1)
@@ -246,9 +240,6 @@ def test_zeros_behind_the_log_are_no_damage(made: Made, length: int) -> None:
     with made.file("*.log").open("ab") as file:
         file.write(bytes(length))
     assert read(made.data) == made.now
-
-
-# The broker as its user sees it
 
 
 def refusal(data: Path) -> str:

@@ -97,10 +97,7 @@ def payload(number: int, size: int) -> bytes:
 def test_a_stopped_client_is_dropped_by_policy(fresh_broker: BrokerFactory) -> None:
     """What it does not take fills its buffers and no more; it is dropped, and welcome back."""
     broker = fresh_broker(
-        env={
-            "VMQ_LIMITS__STALLED_CLIENT_TIMEOUT": "1",
-            "VMQ_QUEUE__MAX_ONLINE_MESSAGES": "100",
-        }
+        env={"VMQ_LIMITS__STALLED_CLIENT_TIMEOUT": "1", "VMQ_QUEUE__MAX_ONLINE_MESSAGES": "100"}
     )
     with stopped(broker, 0) as (sleeper, other, publisher):
         before = resident(broker.pid)

@@ -184,9 +184,7 @@ def test_what_waits_for_a_full_disk_is_bounded(disk: SmallDisk) -> None:
 
 
 #: Nothing is set but a stream.
-ROOMY = {
-    "VMQ_STREAMS__KEPT__FILTERS": '["kept/#"]',
-}
+ROOMY = {"VMQ_STREAMS__KEPT__FILTERS": '["kept/#"]'}
 
 
 DOORS = ("tcp://127.0.0.1:0", "http://127.0.0.1:0", "resp://127.0.0.1:0")

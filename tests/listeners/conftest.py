@@ -34,9 +34,7 @@ def factory(stack: ExitStack, folder: Path) -> ListenerFactory:
     """Starts brokers that end with the stack; their configuration is in the folder."""
 
     def make(
-        listeners: Mapping[str, Mapping[str, object]],
-        data_dir: Path | None = None,
-        rest: str = "",
+        listeners: Mapping[str, Mapping[str, object]], data_dir: Path | None = None, rest: str = ""
     ) -> BrokerProcess:
         lines = []
         for name, options in listeners.items():

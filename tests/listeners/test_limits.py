@@ -20,9 +20,7 @@ def wire_to(url: str) -> Wire:
 
 
 def test_one_connection_more_than_allowed_is_closed_at_once(start: ListenerFactory) -> None:
-    broker = start(
-        {"small": {"url": LOCAL, "max_connections": 2}, "other": {"url": LOCAL}},
-    )
+    broker = start({"small": {"url": LOCAL, "max_connections": 2}, "other": {"url": LOCAL}})
     small, other = broker.urls
     with wire_to(small) as one, wire_to(small) as two:
         one.connect("one")

@@ -74,9 +74,6 @@ def test_the_header_comes_before_tls(
     broker.wait_log("refused listener=tls peer=192.0.2.1:56324 .*TLS handshake failed")
 
 
-# --- HAProxy
-
-
 @contextmanager
 def haproxy(folder: Path, target: str, send: str) -> Iterator[str]:
     """HAProxy before a listener; gives the URL to connect to."""
@@ -131,9 +128,6 @@ def test_haproxy_passes_tls_on_behind_its_header(
             Wire(SocketStream(sock)).connect("behind")
         broker.wait_log(f"closed client=behind peer={host}:{port} ")
     assert "Traceback" not in broker.stderr_text()
-
-
-# --- X-Forwarded-For
 
 
 @pytest.mark.parametrize(

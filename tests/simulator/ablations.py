@@ -241,16 +241,13 @@ ABLATIONS = {
         [(Producers, "place", lambda self, mark: max(_place(self, mark), 0))],
     ),
     "twice": Ablation(
-        "What is known is not taken again.",
-        [(Producers, "place", lambda self, mark: 0)],
+        "What is known is not taken again.", [(Producers, "place", lambda self, mark: 0)]
     ),
     "committed": Ablation(
-        "A row is acknowledged when it is committed.",
-        [(Leading, "wait_for", _answer_at_once)],
+        "A row is acknowledged when it is committed.", [(Leading, "wait_for", _answer_at_once)]
     ),
     "table": Ablation(
-        "Each segment begins with the table of producers.",
-        [(LogState, "encode", _no_table)],
+        "Each segment begins with the table of producers.", [(LogState, "encode", _no_table)]
     ),
     "known": Ablation(
         "What is known is acknowledged when it is committed.",
@@ -321,16 +318,14 @@ SCRIPTED = {
         [(Leading, "on_ack", _deaf_to_life(Leading.on_ack))],
     ),
     "late boot": Ablation(
-        "The first row of a boot ends those before it.",
-        [(Producers, "place", _any_boot)],
+        "The first row of a boot ends those before it.", [(Producers, "place", _any_boot)]
     ),
     "own term first": Ablation(
         "A leader changes no members before something of its own term is committed.",
         [(Leading, "change", _change_early)],
     ),
     "uncommitted": Ablation(
-        "Retention never deletes what is not committed.",
-        [(Replica, "trim", _trim_any)],
+        "Retention never deletes what is not committed.", [(Replica, "trim", _trim_any)]
     ),
     "pre-vote": Ablation(
         "Nobody raises its term before a majority would vote for it.",

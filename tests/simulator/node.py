@@ -45,12 +45,7 @@ def address_of(name: str) -> str:
 
 class SimLink(Link):
     def __init__(
-        self,
-        world: World,
-        life: Life,
-        name: str,
-        on_frame: Callable[[Frame], None],
-        *_rest: object,
+        self, world: World, life: Life, name: str, on_frame: Callable[[Frame], None], *_rest: object
     ) -> None:
         self.dropped_frames = 0
         self.traffic = Traffic()

@@ -17,7 +17,7 @@ _PATH = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/usr/
 
 #: Tools that `make test` leaves alone, and why. Their tests are skipped wherever they are missing.
 LEFT_ALONE = {
-    "systemd-analyze": "installing systemd changes a machine or a container that runs without it",
+    "systemd-analyze": "installing systemd changes a machine or a container that runs without it"
 }
 
 

@@ -6,8 +6,6 @@ from tests.support import wire as mqtt
 from tests.vmq.support import Client, House, publish_numbers, read_on, subscribed
 from vmq.core.waiting import PENDING_IN_MEMORY
 
-# --- newest first
-
 
 def test_the_oldest_message_of_a_lifo_queue_that_drains_is_in_the_store(durable: House) -> None:
     durable.options.lifo = True
@@ -22,9 +20,6 @@ def test_the_oldest_message_of_a_lifo_queue_that_drains_is_in_the_store(durable:
     publish_numbers(durable, 5, 6)
     assert durable.queue("s").dropped == 1
     assert read_on(client) == [4, 6, 5, 3, 2, 1]
-
-
-# --- the backlog in the store
 
 
 @pytest.mark.parametrize("lifo", (False, True))

@@ -167,12 +167,7 @@ async def test_stopping_with_a_client_that_never_reads(embedded: Broker) -> None
 async def test_two_brokers_in_one_process_share_nothing(tmp_path: Path) -> None:
     first = Broker(config_in(tmp_path / "first"))
     second = Broker(config_in(tmp_path / "second"))
-    async with (
-        first,
-        second,
-        first.subscribe("a") as of_first,
-        second.subscribe("a") as of_second,
-    ):
+    async with first, second, first.subscribe("a") as of_first, second.subscribe("a") as of_second:
         await first.publish("a", b"1", retain=True)
         await second.publish("a", b"2")
         assert await take(of_first, 1) == [b"1"]

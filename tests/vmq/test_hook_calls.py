@@ -277,9 +277,7 @@ def test_a_refused_unsubscribe_ends_the_connection_and_no_subscription(
 ) -> None:
     client = durable.subscriber("c", ("a", 1), clean=False)
     calls = listen(
-        durable,
-        *("auth_on_unsubscribe", "on_unsubscribe"),
-        answers={"auth_on_unsubscribe": answer},
+        durable, *("auth_on_unsubscribe", "on_unsubscribe"), answers={"auth_on_unsubscribe": answer}
     )
     client.send(mqtt.unsubscribe_packet(7, "a"))
     client.expect_end()

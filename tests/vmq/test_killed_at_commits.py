@@ -7,8 +7,6 @@ import pytest
 from tests.support import wire as mqtt
 from tests.vmq.support import Client, House, stored_house
 
-# Killed at any moment
-
 
 class Publisher:
     """A client that publishes payloads at QoS 2, one after the other, and repeats what it must."""

@@ -166,9 +166,6 @@ async def test_the_broker_s_own_clients_go_on(tmp_path: Path) -> None:
             assert (await anext(messages)).payload == b"x"
 
 
-# --- the share policy of a session
-
-
 class Policy(Plugin):
     @hook
     def auth_on_register(self, username: str | None) -> Any:

@@ -39,9 +39,7 @@ def test_a_member_that_can_take_it_now_is_preferred(durable: House) -> None:
         ready.acknowledge(packet)
 
 
-def test_a_connected_member_that_has_to_wait_comes_before_one_that_is_away(
-    durable: House,
-) -> None:
+def test_a_connected_member_that_has_to_wait_comes_before_one_that_is_away(durable: House) -> None:
     away, blocked = members(durable, "away", "blocked", clean=False)
     away.disconnect()
     blocked.block()

@@ -53,9 +53,6 @@ def fake_store(durability: str = "os") -> tuple[Store, FakeDb]:
     return Store(db, durability, lambda: None), db
 
 
-# What is visible when
-
-
 def test_a_write_is_visible_before_during_and_after_its_commit() -> None:
     store, db = fake_store()
     db.data[b"k"] = b"old"
@@ -69,9 +66,6 @@ def test_a_write_is_visible_before_during_and_after_its_commit() -> None:
     store.end_commit()
     assert store.get(b"k") == b"new"
     assert db.data[b"k"] == b"new"
-
-
-# Group commit
 
 
 def test_the_first_write_of_a_commit_schedules_it() -> None:

@@ -4,14 +4,7 @@ import ssl
 from pathlib import Path
 
 import pytest
-from vmq_hooks.tls import (
-    TlsFileError,
-    client_context,
-    load_authorities,
-    load_pair,
-    load_revocations,
-    outdated,
-)
+from vmq_hooks import tls
 
 from vmq.testing.authority import Authority
 
@@ -28,9 +21,9 @@ def context() -> ssl.SSLContext:
 def test_good_files_are_loaded(authority: Authority) -> None:
     issued = authority.issue("good", password=b"word")
     made = context()
-    load_pair(made, issued.certfile, issued.keyfile, "word")
-    load_authorities(made, authority.cafile)
-    load_revocations(made, authority.crlfile)
+    tls.load_pair(made, issued.certfile, issued.keyfile, "word")
+    tls.load_authorities(made, authority.cafile)
+    tls.load_revocations(made, authority.crlfile)
     assert made.verify_flags & ssl.VerifyFlags.VERIFY_CRL_CHECK_LEAF
     assert made.cert_store_stats() == {"x509": 1, "crl": 1, "x509_ca": 1}
 
@@ -39,10 +32,10 @@ def test_a_certificate_and_its_key_may_share_a_file(authority: Authority, tmp_pa
     issued, other = authority.issue("one"), authority.issue("two")
     both = tmp_path / "both.pem"
     both.write_bytes(issued.certfile.read_bytes() + issued.keyfile.read_bytes())
-    load_pair(context(), both)
+    tls.load_pair(context(), both)
     both.write_bytes(issued.certfile.read_bytes() + other.keyfile.read_bytes())
-    with pytest.raises(TlsFileError) as refused:
-        load_pair(context(), both)
+    with pytest.raises(tls.TlsFileError) as refused:
+        tls.load_pair(context(), both)
     assert str(refused.value) == (
         f"certfile: {both}: this key does not belong to the certificate in {both}"
     )
@@ -50,29 +43,29 @@ def test_a_certificate_and_its_key_may_share_a_file(authority: Authority, tmp_pa
 
 def test_a_password_is_never_asked_for(authority: Authority) -> None:
     issued = authority.issue("locked", password=b"word")
-    with pytest.raises(TlsFileError, match="the key is encrypted; accepted: one that is not"):
-        client_context(authority.cafile, issued.certfile, issued.keyfile)
+    with pytest.raises(tls.TlsFileError, match="the key is encrypted; accepted: one that is not"):
+        tls.client_context(authority.cafile, issued.certfile, issued.keyfile)
 
 
 def test_the_whole_path_is_named(
     authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(TlsFileError) as refused:
-        load_authorities(context(), Path("gone.pem"))
+    with pytest.raises(tls.TlsFileError) as refused:
+        tls.load_authorities(context(), Path("gone.pem"))
     found = (refused.value.option, refused.value.what)
     assert found == ("cafile", f"{tmp_path}/gone.pem: No such file or directory")
 
 
 def test_a_client_trusts_whom_it_is_told_to(authority: Authority, tmp_path: Path) -> None:
-    made = client_context(authority.cafile)
+    made = tls.client_context(authority.cafile)
     assert made.verify_mode == ssl.CERT_REQUIRED
     assert made.check_hostname
     assert len(made.get_ca_certs()) == 1
-    assert client_context().verify_mode == ssl.CERT_REQUIRED
+    assert tls.client_context().verify_mode == ssl.CERT_REQUIRED
     (tmp_path / "none.pem").write_text("none")
-    with pytest.raises(TlsFileError, match=r"cafile: .*none\.pem: not PEM"):
-        client_context(tmp_path / "none.pem")
+    with pytest.raises(tls.TlsFileError, match=r"cafile: .*none\.pem: not PEM"):
+        tls.client_context(tmp_path / "none.pem")
 
 
 def test_a_damaged_key_is_said_to_be(authority: Authority, tmp_path: Path) -> None:
@@ -80,15 +73,15 @@ def test_a_damaged_key_is_said_to_be(authority: Authority, tmp_path: Path) -> No
     lines = issued.keyfile.read_text().splitlines(keepends=True)
     cut = tmp_path / "cut.key"
     cut.write_text("".join((lines[0], lines[-1])))
-    with pytest.raises(TlsFileError, match=r"keyfile: .*cut\.key: the key in it is damaged"):
-        load_pair(context(), issued.certfile, cut)
+    with pytest.raises(tls.TlsFileError, match=r"keyfile: .*cut\.key: the key in it is damaged"):
+        tls.load_pair(context(), issued.certfile, cut)
 
 
 def test_what_is_out_of_date_is_told(authority: Authority, tmp_path: Path) -> None:
     late = authority.issue("late", expired=True)
-    assert list(outdated("certfile", authority.issue("fine").certfile)) == []
-    (line,) = outdated("certfile", late.certfile)
+    assert list(tls.outdated("certfile", authority.issue("fine").certfile)) == []
+    (line,) = tls.outdated("certfile", late.certfile)
     assert f"{late.certfile}: the certificate CN=late" in line
     assert "expired on" in line
-    assert list(outdated("crlfile", authority.crlfile)) == []
-    assert list(outdated("certfile", tmp_path / "gone")) == []
+    assert list(tls.outdated("crlfile", authority.crlfile)) == []
+    assert list(tls.outdated("certfile", tmp_path / "gone")) == []

@@ -5,15 +5,7 @@ from functools import partial
 
 import pytest
 
-from tests.simulator.chaos import (
-    History,
-    check_agreement,
-    deletions,
-    entries,
-    is_quiet,
-    live,
-    values,
-)
+from tests.simulator import chaos
 from tests.simulator.machines import OPTIONS, Sim
 from tests.simulator.network import Network
 from tests.simulator.seeds import over_seeds
@@ -38,8 +30,8 @@ def settle(sim: Sim, names: list[str], limit: float = 90) -> None:
         if name != names[0] and not sim[name].membership.others:
             sim.ask(name, partial(sim[name].join, names[0]))  # it died before it was taken in
     sim.until(lambda: sim.is_joined(names), 30)
-    sim.until(lambda: is_quiet(sim), limit)
-    check_agreement(sim)
+    sim.until(lambda: chaos.is_quiet(sim), limit)
+    chaos.check_agreement(sim)
 
 
 @over_seeds(15)
@@ -50,7 +42,7 @@ def test_nodes_converge_to_what_no_write_overwrote(seed: int) -> None:
     names = [f"n{number}" for number in range(sim.random.randint(2, 5))]
     for name in names:
         sim.add(name, names[0] if name != names[0] else "", sim.random.randint(-9000, 9000))
-    history = History()
+    history = chaos.History()
     for _ in range(sim.random.randint(5, 40)):
         history.random_write(sim, names, keys=6)
         match sim.random.randrange(12):
@@ -74,7 +66,7 @@ def test_nodes_converge_to_what_no_write_overwrote(seed: int) -> None:
             case _:
                 sim.run(sim.random.uniform(0, 0.3))
     settle(sim, names)
-    assert live(sim[names[0]]) == history.heads()
+    assert chaos.live(sim[names[0]]) == history.heads()
 
 
 @over_seeds(10)
@@ -83,7 +75,7 @@ def test_what_was_deleted_stays_so_whoever_forgets_dies_or_returns(seed: int) ->
     options = replace(OPTIONS, dead_node_timeout=sim_timeout(seed))
     sim = Sim(seed, options, Network(loss=0.05, longest=0.1))
     names = sim.cluster(sim.random.randint(3, 5), skew=5000)
-    history = History()
+    history = chaos.History()
     gone: set[tuple[int, int]] = set()
     for _ in range(3):
         for _ in range(10):
@@ -112,7 +104,7 @@ def test_what_was_deleted_stays_so_whoever_forgets_dies_or_returns(seed: int) ->
         if not sim[away].membership.belongs or not sim[away].membership.others:
             sim.ask(away, partial(sim[away].join, others[0]))
         settle(sim, names)
-        held = {dot for found in live(sim[away]).values() for dot in found}
+        held = {dot for found in chaos.live(sim[away]).values() for dot in found}
         assert not held & gone
         if sim.random.random() < 0.3:
             victim = sim.random.choice(names)
@@ -121,7 +113,7 @@ def test_what_was_deleted_stays_so_whoever_forgets_dies_or_returns(seed: int) ->
 
 
 def all_forgotten(sim: Sim, names: list[str]) -> bool:
-    return not any(deletions(sim[name]) for name in names)
+    return not any(chaos.deletions(sim[name]) for name in names)
 
 
 def sim_timeout(seed: int) -> float:
@@ -131,7 +123,7 @@ def sim_timeout(seed: int) -> float:
 def in_nobody(sim: Sim, names: list[str], dot: tuple[int, int]) -> bool:
     """Whether all these nodes know the write and none holds its value."""
     return all(dot in sim[name].metadata.clock for name in names) and not any(
-        dot in found for name in names for found in live(sim[name]).values()
+        dot in found for name in names for found in chaos.live(sim[name]).values()
     )
 
 
@@ -139,7 +131,7 @@ def in_nobody(sim: Sim, names: list[str], dot: tuple[int, int]) -> bool:
 def test_two_maps_become_one_when_nodes_with_data_join(seed: int) -> None:
     sim = Sim(seed, network=Network(longest=0.05))
     sides = [["a0", "a1"], ["b0", "b1"]]
-    history = History()
+    history = chaos.History()
     for side in sides:
         for name in side:
             sim.add(name, side[0] if name != side[0] else "")
@@ -151,7 +143,7 @@ def test_two_maps_become_one_when_nodes_with_data_join(seed: int) -> None:
     names = [*sides[0], *sides[1]]
     sim.ask("b1", lambda: sim["b1"].join("a0"))
     settle(sim, names)
-    assert live(sim["a0"]) == history.heads()
+    assert chaos.live(sim["a0"]) == history.heads()
 
 
 @over_seeds(1)
@@ -159,14 +151,14 @@ def test_many_nodes_converge_as_well(seed: int) -> None:
     options = replace(OPTIONS, sync_interval=0.5)
     sim = Sim(seed, options, Network(loss=0.05, longest=0.1))
     names = sim.ready(16)
-    history = History()
+    history = chaos.History()
     for _ in range(60):
         history.random_write(sim, names, keys=20)
         sim.run(sim.random.uniform(0, 0.3))
         if sim.random.random() < 0.1:
             sim.crash(sim.random.choice([each.name for each in sim]))
     settle(sim, names, limit=200)
-    assert live(sim[names[0]]) == history.heads()
+    assert chaos.live(sim[names[0]]) == history.heads()
 
 
 def sizes(sim: Sim) -> dict[str, int]:
@@ -188,7 +180,7 @@ def filled(keys: int, batch: int = 500) -> Sim:
     for number in range(keys):
         machine.metadata.put("p", b"%d" % number, b"v" * 20)
     sim.ask(names[0], lambda: None)
-    sim.until(lambda: is_quiet(sim), 60)
+    sim.until(lambda: chaos.is_quiet(sim), 60)
     return sim
 
 
@@ -212,10 +204,10 @@ def test_an_exchange_costs_what_the_difference_costs() -> None:
     sim.run(6)
     for number in range(7):
         sim.ask(names[0], partial(sim[names[0]].metadata.put, "p", b"%d" % number, b"w"))
-    sim.until(lambda: is_quiet(sim), 20)  # the other one, which is there, has them as well
+    sim.until(lambda: chaos.is_quiet(sim), 20)  # the other one, which is there, has them as well
     before = [machine.exchange.counters.entries_sent for machine in sim]
     machine = sim.restart(names[2])
-    sim.until(lambda: is_quiet(sim), 20)
+    sim.until(lambda: chaos.is_quiet(sim), 20)
     assert machine.exchange.counters.entries_received in (7, 14)
     assert machine.exchange.counters.full_exchanges == 0
     sent = [each.exchange.counters.entries_sent for each in sim]
@@ -241,9 +233,9 @@ def test_an_empty_node_gets_a_large_map_in_batches_while_all_go_on() -> None:
         writes += 1
         sim.run(0.01)
         assert writes < 300
-    assert len(values(machine)) >= 3000
+    assert len(chaos.values(machine)) >= 3000
     assert 0 < largest <= 500
-    sim.until(lambda: is_quiet(sim), 20)
+    sim.until(lambda: chaos.is_quiet(sim), 20)
     assert machine.exchange.counters.entries_received <= 3000 + 3 * writes
     assert machine.metadata.clock.runs.keys() == sim[names[0]].metadata.clock.runs.keys()
     assert all(len(runs) == 2 for runs in machine.metadata.clock.runs.values())
@@ -257,10 +249,10 @@ def test_a_node_that_was_away_for_long_is_told_what_was_deleted_in_bounded_steps
     first = sim[names[0]]
     sim.ask(names[0], lambda: first.remove(names[2]))
     sim.ask(names[0], lambda: [first.metadata.delete("p", b"%d" % n) for n in range(0, 1500, 2)])
-    sim.until(lambda: not any(deletions(machine) for machine in sim), 60)
-    assert len(entries(first)) == 750
+    sim.until(lambda: not any(chaos.deletions(machine) for machine in sim), 60)
+    assert len(chaos.entries(first)) == 750
     machine = sim.restart(names[2])
-    assert len(values(machine)) == 1500
+    assert len(chaos.values(machine)) == 1500
     sim.ask(names[2], lambda: machine.metadata.put("p", b"written meanwhile", b"v"))
     sim.run(2)
     sim.ask(names[2], lambda: machine.join(names[1]))
@@ -271,12 +263,12 @@ def test_a_node_that_was_away_for_long_is_told_what_was_deleted_in_bounded_steps
             received.append(len(message.entries))
 
     sim.trace = trace
-    sim.until(lambda: sim.is_joined(names) and is_quiet(sim), 60)
+    sim.until(lambda: sim.is_joined(names) and chaos.is_quiet(sim), 60)
     assert machine.exchange.counters.full_exchanges >= 1
     assert max(received) <= 100
     for each in sim:
-        assert len(values(each)) == 751
-        assert values(each)[b"written meanwhile"] == b"v"
+        assert len(chaos.values(each)) == 751
+        assert chaos.values(each)[b"written meanwhile"] == b"v"
 
 
 def test_who_sees_that_it_lacks_something_asks_out_of_its_turn() -> None:
@@ -300,7 +292,7 @@ def test_a_lost_batch_is_asked_for_again_and_not_all_that_came_before() -> None:
     sim.network.loss = 0.25
     machine = sim.add("new", join=filler.name)
     sim.until(lambda: machine.metadata.clock.dominates(filler.metadata.clock), 200)
-    assert len(values(machine)) == 300
+    assert len(chaos.values(machine)) == 300
     assert machine.exchange.counters.given_up == 0
     assert machine.exchange.counters.entries_received == 300
 
@@ -319,7 +311,7 @@ def test_a_batch_is_bounded_in_bytes() -> None:
 
     sim.trace = trace
     machine = sim.add("b", join="a")
-    sim.until(lambda: len(values(machine)) == 50, 20)
+    sim.until(lambda: len(chaos.values(machine)) == 50, 20)
     assert 9_000 < largest < 13_000
 
 
@@ -337,7 +329,7 @@ def test_nothing_is_claimed_before_the_end() -> None:
     sim.crash(asked)
     alive = [name for name in sim.nodes if name != asked]
     sim.ask(alive[0], lambda: sim[alive[0]].metadata.put("p", b"another", b"v"))
-    sim.until(lambda: all(len(values(sim[name])) == 301 for name in alive), 30)
+    sim.until(lambda: all(len(chaos.values(sim[name])) == 301 for name in alive), 30)
     sim.until(lambda: machine.exchange.complete == {*alive} - {"new"}, 30)
 
 
@@ -348,7 +340,7 @@ def test_a_round_of_several_batches_promises_nothing() -> None:
     asked, other, filler = names
     for number in range(200):
         sim.ask(filler, partial(sim[filler].metadata.put, "p", b"%d" % number, b"v"))
-    sim.until(lambda: is_quiet(sim), 60)
+    sim.until(lambda: chaos.is_quiet(sim), 60)
     for name in (other, filler):
         sim.network.cuts |= {(name, "new"), ("new", name)}
     machine = sim.add("new", join=asked)
@@ -359,10 +351,10 @@ def test_a_round_of_several_batches_promises_nothing() -> None:
     sim.ask(asked, partial(sim[asked].metadata.put, "p", b"199", b"w"))
     while machine.exchange.counters.entries_received < 199:
         sim.run(0.005)
-    assert len(values(machine)) == 199
+    assert len(chaos.values(machine)) == 199
     sim.crash(asked)
     sim.heal()
-    sim.until(lambda: len(values(machine)) == 200, 30)
+    sim.until(lambda: len(chaos.values(machine)) == 200, 30)
 
 
 def test_who_heard_of_forgotten_deletions_cannot_pass_them_on_but_in_full() -> None:
@@ -370,20 +362,20 @@ def test_who_heard_of_forgotten_deletions_cannot_pass_them_on_but_in_full() -> N
     sim = Sim(2)
     a, b, c = sim.cluster(3)
     sim.ask(a, partial(sim[a].metadata.put, "p", b"k", b"v"))
-    sim.until(lambda: is_quiet(sim), 20)
+    sim.until(lambda: chaos.is_quiet(sim), 20)
     sim.split([a, b], [c])
     sim.ask(c, partial(sim[c].metadata.delete, "p", b"k"))
     sim.run(6)
     sim.ask(a, partial(sim[a].remove, c))
     sim.network.cuts = {(b, c), (c, b)}
     sim.run(2)
-    sim.until(lambda: not sim[c].membership.belongs and not entries(sim[c]), 20)
+    sim.until(lambda: not sim[c].membership.belongs and not chaos.entries(sim[c]), 20)
     sim.ask(c, partial(sim[c].join, a))
-    sim.until(lambda: not values(sim[a]), 30)
-    sim.until(lambda: not values(sim[b]), 30)
+    sim.until(lambda: not chaos.values(sim[a]), 30)
+    sim.until(lambda: not chaos.values(sim[b]), 30)
     sim.heal()
     settle(sim, [a, b, c])
-    assert not values(sim[c])
+    assert not chaos.values(sim[c])
 
 
 @pytest.mark.parametrize(
@@ -413,5 +405,5 @@ def test_an_answer_that_was_not_asked_for_changes_nothing() -> None:
         10**6, other, {9: [1, 5]}, {}, False, [WireEntry(b"\0k", [(9, 1, 1, b"v")], {9: 1})], None
     )
     machine.receive(Frame(1, names[1], 2 * 10**12, 1, [forged, Gossip((1, 1, 1), b"")]), sim.now)
-    assert not entries(machine)
+    assert not chaos.entries(machine)
     assert not machine.metadata.clock.runs

@@ -210,9 +210,6 @@ def test_it_all_works_on_leveldb(tmp_path: Path) -> None:
     storage.close()
 
 
-# What was deleted in the storage
-
-
 def walked(tmp_path: Path) -> tuple[Machine, WalkedDb]:
     """A node whose database counts what is walked over."""
     sim = Sim(1)

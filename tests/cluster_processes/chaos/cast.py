@@ -59,10 +59,7 @@ class Mosquitto:
 
     def _begin(self) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            self._command,
-            stdin=subprocess.DEVNULL,
-            stdout=self._output,
-            stderr=subprocess.DEVNULL,
+            self._command, stdin=subprocess.DEVNULL, stdout=self._output, stderr=subprocess.DEVNULL
         )
 
     def text(self) -> list[str]:

@@ -15,11 +15,7 @@ QUIET: Final = 60.0
 #: Errors that operators are to see when they do what is done here.
 _KNOWN: Final = ("this node was taken out of the cluster", "killed by SIGKILL")
 
-_EMPTY: Final = (
-    "cluster_messages_waiting",
-    "cluster_bytes_waiting",
-    "store_uncommitted_writes",
-)
+_EMPTY: Final = ("cluster_messages_waiting", "cluster_bytes_waiting", "store_uncommitted_writes")
 
 
 def figures_of(url: str) -> dict[str, int]:

@@ -19,11 +19,7 @@ from vmq.testing.ports import lasting_port
 from vmq.testing.process import BrokerProcess
 
 _READY: Final = re.compile(r"worker ready number=(\d+) pid=(\d+)")
-_EMPTY: Final = (
-    "cluster_messages_waiting",
-    "cluster_bytes_waiting",
-    "store_uncommitted_writes",
-)
+_EMPTY: Final = ("cluster_messages_waiting", "cluster_bytes_waiting", "store_uncommitted_writes")
 
 
 class Door:
@@ -78,9 +74,7 @@ class Workers:
 
     def _wait_new(self, worker: int, pid: int) -> None:
         self._process.wait_logs(
-            f"worker {worker} is there again",
-            lambda _: self._pids()[worker] != pid,
-            TIMEOUT,
+            f"worker {worker} is there again", lambda _: self._pids()[worker] != pid, TIMEOUT
         )
 
     def step(self) -> None:

@@ -235,11 +235,7 @@ def offsets(found: Sequence[pa.RecordBatch]) -> list[int]:
     ],
 )
 def test_some_segments_are_asked_for_at_once_and_only_what_is_published_is_read(
-    partition: Partition,
-    monkeypatch: pytest.MonkeyPatch,
-    named: int,
-    enough: int,
-    asked: list[int],
+    partition: Partition, monkeypatch: pytest.MonkeyPatch, named: int, enough: int, asked: list[int]
 ) -> None:
     monkeypatch.setattr(far, "MOST_SPOTS", named)
     monkeypatch.setattr(far, "MOST_BYTES", enough)
@@ -545,11 +541,7 @@ def test_whoever_may_not_read_learns_nothing(
 
 @pytest.mark.parametrize("given", ["0" * 32, "f" * 32])
 def test_a_program_on_another_machine_learns_no_path(
-    running: Running,
-    gets: list[str],
-    tmp_path: Path,
-    given: str,
-    monkeypatch: pytest.MonkeyPatch,
+    running: Running, gets: list[str], tmp_path: Path, given: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with StreamServer(running.catalog) as server:
         client = client_of(server.port)

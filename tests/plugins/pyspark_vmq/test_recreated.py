@@ -16,6 +16,7 @@ from pyspark_vmq.options import SourceOptions, source_options
 from pyspark_vmq.schema import projection
 from pyspark_vmq.source import Reader, StreamReader
 
+from tests.support.present import present
 from tests.vmq.streams.flight_support import FACES, Running, serving
 from tests.vmq.streams.support import options
 from vmq.streams.definition import DEFINITION
@@ -156,13 +157,11 @@ def test_a_batch_that_was_planned_is_the_same_whenever_it_is_read(
     query = Query(url, failOnDataLoss="false")
     fill(running, 0, 30)
     query.run()
-    begun = query.checkpoint
-    assert begun is not None
+    begun = present(query.checkpoint)
     make_anew(running)
     anew = fill(running, 100, 60)
     query.run()
-    ended = query.checkpoint
-    assert ended is not None
+    ended = present(query.checkpoint)
     for _ in range(2):
         assert taken(query.reader(), begun, ended) == anew
         with pytest.raises(RecreatedError, match=SAID):
@@ -249,9 +248,7 @@ def test_a_plan_of_an_earlier_version_that_ends_before_it_starts(
     assert len(taken(query.reader(failOnDataLoss="false"), start, end)) == 12
 
 
-def test_one_of_before_there_were_ids_has_none_and_the_next_one_has(
-    tmp_path: Path,
-) -> None:
+def test_one_of_before_there_were_ids_has_none_and_the_next_one_has(tmp_path: Path) -> None:
     running = Running(tmp_path / "streams")
     make(running)
     running.close()

@@ -1,18 +1,8 @@
 import pyarrow as pa
 import pytest
 from pyarrow import ipc
+from pyspark.sql import types
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
 from pyspark_vmq.planning import Range
 from pyspark_vmq.schema import COLUMNS, DDL, projection
 from pyspark_vmq.unpacking import Unpacker, arrow_schema
@@ -42,25 +32,29 @@ def stored(first: int, count: int) -> pa.RecordBatch:
     )
 
 
-HEADER = StructType([StructField("key", StringType()), StructField("value", StringType())])
+HEADER = types.StructType(
+    [types.StructField("key", types.StringType()), types.StructField("value", types.StringType())]
+)
 TYPES = {
-    "topic": StringType(),
-    "payload": BinaryType(),
-    "qos": IntegerType(),
-    "retain": BooleanType(),
-    "timestamp": TimestampType(),
-    "client_id": StringType(),
-    "key": BinaryType(),
-    "headers": ArrayType(HEADER),
-    "stream": StringType(),
-    "partition": IntegerType(),
-    "offset": LongType(),
+    "topic": types.StringType(),
+    "payload": types.BinaryType(),
+    "qos": types.IntegerType(),
+    "retain": types.BooleanType(),
+    "timestamp": types.TimestampType(),
+    "client_id": types.StringType(),
+    "key": types.BinaryType(),
+    "headers": types.ArrayType(HEADER),
+    "stream": types.StringType(),
+    "partition": types.IntegerType(),
+    "offset": types.LongType(),
 }
 
 
 @pytest.mark.parametrize("nullable", [True, False])
 def test_the_schema_is_the_one_that_spark_expects(nullable: bool) -> None:
-    spark = StructType([StructField(name, kind, nullable) for name, kind in TYPES.items()])
+    spark = types.StructType(
+        [types.StructField(name, kind, nullable) for name, kind in TYPES.items()]
+    )
     assert arrow_schema(projection(spark)).equals(to_arrow_schema(spark, timezone="UTC"))
 
 

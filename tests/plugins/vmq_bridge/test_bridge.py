@@ -171,8 +171,7 @@ async def test_no_message_is_lost_when_the_link_is_cut(tmp_path: Path, version: 
         mosquitto(tmp_path) as far,
         link(far.port) as wire,
         bridged(
-            tmp_path,
-            options(wire.port, *rules, max_inflight_messages=7, protocol_version=version),
+            tmp_path, options(wire.port, *rules, max_inflight_messages=7, protocol_version=version)
         ) as broker,
         client(far, "there", clean=False) as there,
         broker.subscribe("i/#", qos=2) as here,

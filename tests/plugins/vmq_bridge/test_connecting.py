@@ -8,16 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from vmq_bridge import BridgePlugin, BridgesConfig
-from vmq_bridge.packets import (
-    DISCONNECT_BYTES,
-    PUBACK,
-    PUBLISH,
-    Packet,
-    answer,
-    publish,
-    read_packet,
-)
+from vmq_bridge import BridgePlugin, BridgesConfig, packets
 from vmq_bridge.topics import Topics
 from vmq_hooks import Message, SubscriberId
 from vmq_hooks.testing import FakeBroker, Published
@@ -82,11 +73,11 @@ async def far_broker(serve: Serve) -> AsyncIterator[str]:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Packet:
+async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> packets.Packet:
     """CONNACK and SUBACK; returns the CONNECT."""
-    found = await read_packet(reader, 10_000)
+    found = await packets.read_packet(reader, 10_000)
     writer.write(b"\x20\x02\x00\x00")
-    while (packet := await read_packet(reader, 10_000)).kind != 8:
+    while (packet := await packets.read_packet(reader, 10_000)).kind != 8:
         pass
     writer.write(b"\x90\x03" + packet.body[:2] + b"\x02")
     return found
@@ -156,7 +147,7 @@ async def test_a_far_broker_that_knows_no_bridges_gets_a_plain_client(
     levels: list[int] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        levels.append((await read_packet(reader, 1000)).body[6])
+        levels.append((await packets.read_packet(reader, 1000)).body[6])
         if levels[-1] & 0x80:
             writer.write(b"\x20\x02\x00\x01")
             return
@@ -175,7 +166,7 @@ async def test_a_far_broker_that_is_away_behind_a_proxy_is_no_broker_that_knows_
     levels: list[int] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        levels.append((await read_packet(reader, 1000)).body[6])
+        levels.append((await packets.read_packet(reader, 1000)).body[6])
         if len(levels) > 2:
             writer.write(b"\x20\x02\x00\x00")
             await reader.read()
@@ -205,15 +196,15 @@ async def test_a_far_broker_that_is_away_behind_a_proxy_is_no_broker_that_knows_
 async def test_rubbish_ends_the_connection_and_is_told(
     tmp_path: Path, heard: asyncio.Queue[str], rubbish: bytes, problem: str
 ) -> None:
-    connects: asyncio.Queue[Packet] = asyncio.Queue()
+    connects: asyncio.Queue[packets.Packet] = asyncio.Queue()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        connects.put_nowait(await read_packet(reader, 1000))
+        connects.put_nowait(await packets.read_packet(reader, 1000))
         beginning, rest = (rubbish[:4], rubbish[4:]) if rubbish[:1] == b"\x20" else (b"", rubbish)
         writer.write(beginning)
         if rest.startswith(b"\x90"):
-            await read_packet(reader, 1000)  # PINGREQ
-            await read_packet(reader, 1000)  # SUBSCRIBE
+            await packets.read_packet(reader, 1000)  # PINGREQ
+            await packets.read_packet(reader, 1000)  # SUBSCRIBE
         writer.write(rest)
         await reader.read()
 
@@ -261,13 +252,15 @@ async def test_a_stalled_far_broker_keeps_no_connection(
         for _ in range(20):  # more than the system keeps for a connection
             broker.bridges[OURS].deliver(Message("o/1", bytes(1 << 20), 1))
         async with asyncio.timeout(TIMEOUT):
-            assert not (await came.get()).endswith(DISCONNECT_BYTES), "which was last in the line"
+            assert not (await came.get()).endswith(packets.DISCONNECT_BYTES), (
+                "which was last in the line"
+            )
 
 
 async def test_a_mistake_in_the_bridge_is_told_and_does_not_end_it(
     tmp_path: Path, heard: asyncio.Queue[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: asyncio.Queue[Packet] = asyncio.Queue()
+    seen: asyncio.Queue[packets.Packet] = asyncio.Queue()
     rightly = Topics.outgoing
     asked = 0
 
@@ -281,7 +274,7 @@ async def test_a_mistake_in_the_bridge_is_told_and_does_not_end_it(
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await accept(reader, writer)
         while True:
-            seen.put_nowait(await read_packet(reader, 1000))
+            seen.put_nowait(await packets.read_packet(reader, 1000))
 
     monkeypatch.setattr(Topics, "outgoing", outgoing)
     async with far_broker(serve) as url, FakeBroker(tmp_path) as broker:
@@ -292,21 +285,21 @@ async def test_a_mistake_in_the_bridge_is_told_and_does_not_end_it(
         line = await heard_line(heard, "bridge far: connection lost")
         assert "LookupError: nobody has thought of this" in line
         async with asyncio.timeout(TIMEOUT):
-            while (await seen.get()).kind != PUBLISH:
+            while (await seen.get()).kind != packets.PUBLISH:
                 pass
 
 
 async def test_nothing_is_acknowledged_before_our_broker_has_it(
     tmp_path: Path, heard: asyncio.Queue[str]
 ) -> None:
-    seen: asyncio.Queue[Packet] = asyncio.Queue()
+    seen: asyncio.Queue[packets.Packet] = asyncio.Queue()
     taking = asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await accept(reader, writer)
-        writer.write(publish("i/1", b"x", qos=1, retain=False, packet_id=7))
+        writer.write(packets.publish("i/1", b"x", qos=1, retain=False, packet_id=7))
         while True:
-            seen.put_nowait(await read_packet(reader, 1000))
+            seen.put_nowait(await packets.read_packet(reader, 1000))
 
     class SlowBroker(FakeBroker):
         async def publish(self, *arguments: Any, **options: Any) -> None:
@@ -318,13 +311,13 @@ async def test_nothing_is_acknowledged_before_our_broker_has_it(
         await heard_line(heard, "connected")
         broker.bridges[OURS].deliver(Message("o/1", b"y", 1))
         async with asyncio.timeout(TIMEOUT):
-            while (packet := await seen.get()).kind != PUBLISH:
-                assert packet.kind != PUBACK
+            while (packet := await seen.get()).kind != packets.PUBLISH:
+                assert packet.kind != packets.PUBACK
             assert len(broker.bridges[OURS].unacknowledged) == 1
             taking.set()
-            while (packet := await seen.get()).kind != PUBACK:
+            while (packet := await seen.get()).kind != packets.PUBACK:
                 pass
-        assert packet == Packet(0x40, answer(PUBACK, 7)[2:])
+        assert packet == packets.Packet(0x40, packets.answer(packets.PUBACK, 7)[2:])
         assert broker.published == [Published("i/1", b"x", 1)]
         # The far broker has never acknowledged ours.
         assert len(broker.bridges[OURS].unacknowledged) == 1

@@ -38,8 +38,7 @@ def test_outgoing(topic: str, wanted: tuple[str, int]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("topic", "wanted"),
-    [("site/lamp/set", ("lamp/set", 2)), ("site/lamp", ("both/site/lamp", 0))],
+    ("topic", "wanted"), [("site/lamp/set", ("lamp/set", 2)), ("site/lamp", ("both/site/lamp", 0))]
 )
 def test_incoming(topic: str, wanted: tuple[str, int]) -> None:
     assert TOPICS.incoming(topic) == wanted

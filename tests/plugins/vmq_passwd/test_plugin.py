@@ -107,8 +107,7 @@ class TestTheFile:
             assert await plugin.auth_on_register(PEER, "bob", b"3") is True
 
     @pytest.mark.parametrize(
-        ("mode", "ended"),
-        [("deleted", [{"eve"}]), ("changed", [{"bob", "eve"}]), ("never", [])],
+        ("mode", "ended"), [("deleted", [{"eve"}]), ("changed", [{"bob", "eve"}]), ("never", [])]
     )
     async def test_who_is_gone_loses_its_connections(
         self,

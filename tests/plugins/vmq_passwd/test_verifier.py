@@ -35,11 +35,7 @@ class Bench:
         self.begun: asyncio.Queue[None] = asyncio.Queue()
         self.running = self.most_running = 0
         self.verifier = Verifier(
-            self.run,
-            lambda: self.now,
-            threads=threads,
-            cache_size=cache_size,
-            cache_seconds=60.0,
+            self.run, lambda: self.now, threads=threads, cache_size=cache_size, cache_seconds=60.0
         )
         self.bob = Stored(b"1")
         self.users = Users({"bob": self.bob})

@@ -44,8 +44,7 @@ async def test_messages_flow_into_the_streams(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "stream",
-    [{}, {"filters": []}, {"filters": ["a"], "partitions": 0}, {"filters": ["a"], "x": 1}],
+    "stream", [{}, {"filters": []}, {"filters": ["a"], "partitions": 0}, {"filters": ["a"], "x": 1}]
 )
 def test_options_that_cannot_be(stream: dict[str, object]) -> None:
     with pytest.raises(msgspec.ValidationError):

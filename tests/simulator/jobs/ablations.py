@@ -166,9 +166,7 @@ ABLATIONS: dict[str, Ablation] = {
         ((), (0,)),
     ),
     "questions": Ablation(
-        "who has a copy asks before it queues it",
-        ((JobServing, "look", _no_question),),
-        ((), (0,)),
+        "who has a copy asks before it queues it", ((JobServing, "look", _no_question),), ((), (0,))
     ),
     "mending": Ablation(
         "copies are made anew where a holder is gone",

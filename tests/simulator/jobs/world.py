@@ -19,12 +19,7 @@ class JobWorld:
     """Nodes, links, clients; one step is a tenth of a second."""
 
     def __init__(
-        self,
-        seed: int,
-        folder: Path,
-        hosts: list[str],
-        queue: bytes = QUEUE,
-        deliveries: int = 0,
+        self, seed: int, folder: Path, hosts: list[str], queue: bytes = QUEUE, deliveries: int = 0
     ) -> None:
         self.random = random.Random(seed)
         self.now = 100.0

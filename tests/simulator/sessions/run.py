@@ -69,9 +69,7 @@ def faulty(found: Counter[str], strict: bool) -> list[str]:
     return [each for each in (STRICT if strict else NEVER) if found[each]]
 
 
-def _one(
-    task: tuple[int, tuple[str, ...], bool, int, int, bool, bool],
-) -> tuple[int, Counter[str]]:
+def _one(task: tuple[int, tuple[str, ...], bool, int, int, bool, bool]) -> tuple[int, Counter[str]]:
     seed, kinds, strict, replicas, most, narrow, mounted = task
     return seed, run(seed, kinds, strict, replicas, most=most, narrow=narrow, mounted=mounted)
 

@@ -40,10 +40,7 @@ async def test_the_order_is_that_of_leaving(node: Broker) -> None:
     fill(node, 22, qos=1)
     me.acknowledge(1)
     found = await contents(node, "me")
-    assert found == [
-        *(("inflight", str(each)) for each in range(1, 21)),
-        ("waiting", "21"),
-    ]
+    assert found == [*(("inflight", str(each)) for each in range(1, 21)), ("waiting", "21")]
     first = (await peek(node, "me", Selection(limit=1)).rows())[0]
     assert first == QueuedRow(
         position=1,

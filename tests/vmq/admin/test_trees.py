@@ -52,9 +52,7 @@ async def test_nothing_is_to_be_written_any_more(
 
 @pytest.mark.parametrize("change", CHANGES)
 async def test_a_disk_that_fails_is_told(
-    node: Broker,
-    change: Callable[[Broker], Awaitable[object]],
-    monkeypatch: pytest.MonkeyPatch,
+    node: Broker, change: Callable[[Broker], Awaitable[object]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await _set_up(node)
 

@@ -33,15 +33,9 @@ class Reads(Plugin):
     [
         ("a/+", ""),
         ("no/+", f"reads: not that: {FAILURE}"),
-        (
-            "a/b/c/d",
-            f"limits.topic_max_depth is 3, and would be exceeded: {FAILURE}",
-        ),
+        ("a/b/c/d", f"limits.topic_max_depth is 3, and would be exceeded: {FAILURE}"),
         ("$share/g/a/b/c", ""),
-        (
-            "+/+",
-            f"limits.topic_max_plus is 1, and would be exceeded: {FAILURE}",
-        ),
+        ("+/+", f"limits.topic_max_plus is 1, and would be exceeded: {FAILURE}"),
         (
             "x" * 1000,
             f"limits.max_subscription_bytes_per_client is 1000, and would be exceeded: {FAILURE}",

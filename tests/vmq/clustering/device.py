@@ -20,12 +20,7 @@ class Device:
     """
 
     def __init__(
-        self,
-        client_id: str,
-        *,
-        clean: bool = False,
-        username: str | None = None,
-        level: int = 4,
+        self, client_id: str, *, clean: bool = False, username: str | None = None, level: int = 4
     ) -> None:
         self.client_id = client_id
         self.username = username

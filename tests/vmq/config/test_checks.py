@@ -91,10 +91,7 @@ TCP = '\n[listeners.b]\nurl = "tcp://127.0.0.1:2"\n'
             f"{TLS_OPTIONS}\nrequire_certificate = true",
             "cafile: missing: require_certificate needs it",
         ),
-        (
-            f'{TLS_OPTIONS}\ncafile = "c"',
-            'cafile = "c": has no effect without require_certificate',
-        ),
+        (f'{TLS_OPTIONS}\ncafile = "c"', 'cafile = "c": has no effect without require_certificate'),
         (
             f"{TLS_OPTIONS}\nuse_identity_as_username = true",
             "use_identity_as_username = true: has no effect without require_certificate",
@@ -250,8 +247,7 @@ def test_a_page_with_its_folder_is_where_clients_connect() -> None:
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{"url": "http://[::1]:1"}, {"url": "http://0.0.0.0:1/", "allow_remote": True}],
+    "options", [{"url": "http://[::1]:1"}, {"url": "http://0.0.0.0:1/", "allow_remote": True}]
 )
 def test_an_http_listener_is_on_loopback_or_is_wanted_elsewhere(options: dict[str, object]) -> None:
     check(with_http(**options))

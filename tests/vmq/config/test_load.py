@@ -55,8 +55,7 @@ def test_items_tell_key_value_and_origin() -> None:
     assert ("log.level", "debug", "environment VMQ_LOG__LEVEL") in items
     assert ("listeners.tcp.url", "tcp://127.0.0.1:1883", "default") in items
     assert [key.partition(".")[0] for key, _, _ in items] == sorted(
-        (key.partition(".")[0] for key, _, _ in items),
-        key=list(Config.__struct_fields__).index,
+        (key.partition(".")[0] for key, _, _ in items), key=list(Config.__struct_fields__).index
     )
 
 

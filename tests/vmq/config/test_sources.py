@@ -14,10 +14,7 @@ from tests.vmq.refusals import refused
         ("[queu]\ndrop = 1", "queu.drop = 1: there is no section 'queu'; did you mean 'queue'?"),
         ("drop = 1", "drop = 1: an option stands in a section; did you mean queue.drop?"),
         ("hue = 1", "hue = 1: there is no section 'hue'; accepted: broker, log, auth,"),
-        (
-            "[session]\ndrop = 1",
-            "session.drop = 1: unknown option; did you mean queue.drop?",
-        ),
+        ("[session]\ndrop = 1", "session.drop = 1: unknown option; did you mean queue.drop?"),
         ("[log]\ncolour = 1", "log.colour = 1: unknown option; accepted: level, format"),
         ('[queue]\ndrop = "none"', 'queue.drop = "none": accepted: "newest", "oldest"'),
         ("[queue]\ndrop = {a = 1}", 'queue.drop = {a = 1}: accepted: "newest", "oldest"'),
@@ -73,10 +70,7 @@ from tests.vmq.refusals import refused
         ("queue = 5", "queue = 5: accepted: a table of options"),
         ("listeners = 5", "listeners = 5: accepted: a table of options"),
         ("[listeners]\ntcp = 5", "listeners.tcp = 5: accepted: a table of options"),
-        (
-            "[listeners]",
-            "listeners: there is no listener, so no client could connect; add one",
-        ),
+        ("[listeners]", "listeners: there is no listener, so no client could connect; add one"),
         ("[listeners.tcp]", "listeners.tcp.url: missing; accepted: tcp://HOST:PORT, tls://"),
         (
             "[listeners.tcp]\nallow_anonymous = true",

@@ -41,9 +41,6 @@ def test_hooks_that_only_listen_change_nothing_and_those_that_are_not_set_are_no
     assert {call[0] for call in calls} == set(SITES)
 
 
-# --- hooks that fail
-
-
 def fail(*_arguments: object) -> None:
     raise ZeroDivisionError("a defect of a plugin")
 
@@ -106,9 +103,6 @@ def test_the_end_of_a_session_is_whole_though_a_hook_fails(site: str, house: Hou
     assert sorted(watcher.payloads()) == [b"shared", b"x"]
     assert "c" not in house.registry.subscribers
     assert house.core.counters.hook_errors == 1
-
-
-# --- verdicts that come later
 
 
 @given(st.lists(st.integers(1, 40), max_size=30), st.data())

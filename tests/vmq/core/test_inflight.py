@@ -14,9 +14,6 @@ def client(house: House) -> Client:
     return subscribed(house)
 
 
-# --- the inflight window
-
-
 def test_a_window_of_0_is_no_limit_but_that_of_packet_ids(house: House, client: Client) -> None:
     house.options.max_inflight_messages = 0
     publish_numbers(house, *range(200))
@@ -35,9 +32,6 @@ def test_all_packet_ids_in_use_is_a_closed_window(house: House, client: Client) 
     assert client.queue.dropped == 1
     client.send(mqtt.puback_packet(777))
     assert client.take_one(mqtt.PUBLISH).packet_id == 777
-
-
-# --- acknowledgements that mean nothing
 
 
 def test_an_unknown_puback_or_pubcomp_is_ignored_counted_and_told_at_debug(
@@ -89,14 +83,8 @@ def test_an_acknowledgement_of_the_wrong_kind_ends_the_connection(
     assert f"for packet id {pid} of QoS {qos}, of which {due} is due [MQTT-4.8.0-1]" in line
 
 
-# --- repeats
-
-
 def repeated(packets: list[mqtt.Packet]) -> list[tuple[int, bool]]:
     return [(packet.packet_id, packet.dup) for packet in packets]
-
-
-# --- retry_interval
 
 
 def test_a_retry_repeats_what_is_old_enough(house: House, client: Client) -> None:

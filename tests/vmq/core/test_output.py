@@ -154,9 +154,6 @@ def test_a_transport_that_raises_ends_its_connection_and_no_other(ahead: int, ho
     assert [client.connection.closing for client in clients] == [False, True, False]
 
 
-# --- many names
-
-
 def test_a_failing_store_cuts_off_who_waits_for_it_and_nobody_else(house: House) -> None:
     outbox = house.core.outbox
     clients = [house.client(name) for name in ("stream", "store", "stream first")]
@@ -303,9 +300,6 @@ def test_each_lane_leaves_in_order_once_all_its_names_are_safe(
         assert sort_packets(bytes(oracle.client.transport.written)) == oracle.expected()
         assert oracle.client.connection.held_bytes == 0
     assert not any(durable.parked for durable in names)
-
-
-# --- other nodes
 
 
 def test_a_node_that_answers_within_the_pass_holds_up_nothing(house: House) -> None:

@@ -2,36 +2,26 @@
 
 from tests.support.wire import PINGREQ_BYTES, PINGRESP_BYTES, connect_packet
 from tests.vmq.support import Client, House
-from vmq.core.ports import (
-    BanList,
-    Claims,
-    Elsewhere,
-    Propagation,
-    ReceiptsPort,
-    RegistryFinder,
-    SessionOptionsPort,
-    StreamFinder,
-    Traffic,
-)
+from vmq.core import ports
 
 
 def test_the_bases_answer_as_if_nobody_were_there() -> None:
-    assert Claims().claim(None, "c", True) is None
-    assert Propagation().wait(None, None, ["t"]) is None
-    assert not Elsewhere().give(None, "g", None, True)
-    assert not Elsewhere().has_member(None, "g", True)
-    assert StreamFinder().appenders("t") == []
-    receipts = ReceiptsPort()
+    assert ports.Claims().claim(None, "c", True) is None
+    assert ports.Propagation().wait(None, None, ["t"]) is None
+    assert not ports.Elsewhere().give(None, "g", None, True)
+    assert not ports.Elsewhere().has_member(None, "g", True)
+    assert ports.StreamFinder().appenders("t") == []
+    receipts = ports.ReceiptsPort()
     assert not receipts.gives
     assert not receipts.lacks(b"s", 1)
     assert receipts.begin(b"s", 1, True) is None
-    assert BanList().is_empty
-    assert BanList().refusal("c", None, "host") == ""
-    assert RegistryFinder().find("") is None
-    assert SessionOptionsPort().of(None) is None
+    assert ports.BanList().is_empty
+    assert ports.BanList().refusal("c", None, "host") == ""
+    assert ports.RegistryFinder().find("") is None
+    assert ports.SessionOptionsPort().of(None) is None
 
 
-class Seen(Traffic):
+class Seen(ports.Traffic):
     """Keeps what it sees."""
 
     def __init__(self) -> None:
@@ -43,7 +33,7 @@ class Seen(Traffic):
         self.bytes.append((incoming, data))
 
 
-class OneBan(BanList):
+class OneBan(ports.BanList):
     """Bans one client."""
 
     def refusal(self, client_id: str, user: str | None, host: str) -> str:
@@ -53,7 +43,7 @@ class OneBan(BanList):
 def test_who_subclasses_a_port_is_asked_by_the_compiled_core(house: House, client: Client) -> None:
     house.core.traffic = seen = Seen()
     client.ping()
-    house.core.traffic = Traffic()
+    house.core.traffic = ports.Traffic()
     client.ping()
     assert seen.bytes == [(True, PINGREQ_BYTES), (False, PINGRESP_BYTES)]
     house.core.bans = bans = OneBan()

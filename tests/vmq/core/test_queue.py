@@ -14,8 +14,6 @@ from tests.vmq.support import (
     take_numbers,
 )
 
-# --- a socket that is full
-
 
 def test_the_fast_path_is_open_only_to_a_queue_with_nothing_in_the_way(house: House) -> None:
     client = subscribed(house, 0)
@@ -29,9 +27,6 @@ def test_the_fast_path_is_open_only_to_a_queue_with_nothing_in_the_way(house: Ho
     client.disconnect()
     states.append(queue.fast)
     assert states == [True, False, True, False]
-
-
-# --- limits
 
 
 @pytest.mark.parametrize("qos", (0, 1))

@@ -12,8 +12,6 @@ from vmq.core.subscriber import Subscriber
 from vmq.core.trie import Route
 from vmq.mqtt.message import Message
 
-# --- sessions
-
 
 def test_the_end_of_a_clean_session_leaves_nothing(house: House, client: Client) -> None:
     client.subscribe(("a/+", 1), ("$share/g/b", 1))
@@ -22,9 +20,6 @@ def test_the_end_of_a_clean_session_leaves_nothing(house: House, client: Client)
     assert registry.subscribers == {}
     assert registry.trie.root.is_empty()
     assert registry.offline == {}
-
-
-# --- expiry
 
 
 def test_sessions_expire_when_they_were_away_too_long(durable: House) -> None:
@@ -81,12 +76,6 @@ def test_an_expired_session_is_gone_from_the_store(durable: House) -> None:
     assert durable.registry.subscribers == {}
 
 
-# --- subscriptions
-
-
-# --- publishing
-
-
 def test_a_message_for_several_durable_sessions_is_marked_for_a_record_of_its_own(
     durable: House,
 ) -> None:
@@ -96,9 +85,6 @@ def test_a_message_for_several_durable_sessions_is_marked_for_a_record_of_its_ow
     assert durable.publish("a", b"1", 1).share
     assert not durable.publish("a/one", b"1", 1).share
     assert not durable.publish("a", b"1", 0).share
-
-
-# --- the cluster
 
 
 def test_a_cluster_hears_of_every_session_and_of_each_change(durable: House) -> None:

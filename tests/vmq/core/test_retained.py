@@ -127,9 +127,6 @@ def test_text_that_no_topic_has_finds_nothing() -> None:
     assert not store.clear("\ud800")
 
 
-# --- a walk
-
-
 def kept(topics: list[str]) -> RetainedMessages:
     messages = RetainedMessages(longest=4)
     for topic in topics:

@@ -7,33 +7,10 @@ import pytest
 
 from tests.conformance.table import read_statements
 from vmq.core import states
-from vmq.core.states import (
-    ACKNOWLEDGEMENTS,
-    ACTIONS,
-    ANSWERS,
-    AWAITING_PUBACK,
-    AWAITING_PUBCOMP,
-    AWAITING_PUBREC,
-    BREAKS,
-    CLOSED,
-    DISCONNECTED,
-    FIRST,
-    ONLINE,
-    PACKETS,
-    STATES,
-    UNDER_3_1,
-    UNDER_3_1_1,
-    UNKNOWN,
-    broken_by,
-    entry_of,
-    may_follow,
-    row_of,
-    wrong_flags,
-)
 from vmq.mqtt.packets import PACKET_NAMES, PUBACK, PUBCOMP, PUBREC
 
 HEADS = range(256)
-TABLES = (FIRST, UNDER_3_1_1, UNDER_3_1)
+TABLES = (states.FIRST, states.UNDER_3_1_1, states.UNDER_3_1)
 
 #: The first bytes that a client of 3.1.1 may send once it is online (table 2.2).
 GOOD = {
@@ -48,34 +25,36 @@ NOT_A_CLIENTS = {0, 2, 9, 11, 13, 15}
 
 def test_each_first_byte_has_one_row() -> None:
     for head in HEADS:
-        found = [row for row in PACKETS if states.is_of(row, head, False)]
-        assert found == [row_of(head)], head
+        found = [row for row in states.PACKETS if states.is_of(row, head, False)]
+        assert found == [states.row_of(head)], head
         assert found[0].packet.startswith(PACKET_NAMES[head >> 4])
 
 
 @pytest.mark.parametrize("table", TABLES)
 def test_what_runs_is_what_the_rows_say(table: int) -> None:
-    assert len(ACTIONS) == 256 * len(TABLES)
+    assert len(states.ACTIONS) == 256 * len(TABLES)
     for head in HEADS:
-        entry = entry_of(head, table)
-        action = ACTIONS[table + head]
-        assert (action == BREAKS) == entry.startswith("MQTT-"), (head, entry)
-        assert action in (BREAKS, head >> 4)
-        if action == BREAKS:
-            assert str(broken_by(head, table)).endswith(f"[{entry}]")
+        entry = states.entry_of(head, table)
+        action = states.ACTIONS[table + head]
+        assert (action == states.BREAKS) == entry.startswith("MQTT-"), (head, entry)
+        assert action in (states.BREAKS, head >> 4)
+        if action == states.BREAKS:
+            assert str(states.broken_by(head, table)).endswith(f"[{entry}]")
 
 
 def test_before_connect_nothing_else_is_good() -> None:
-    assert {head for head in HEADS if ACTIONS[FIRST + head]} == set(range(0x10, 0x20))
-    assert {entry_of(head, FIRST) for head in HEADS if head >> 4 != 1} == {"MQTT-3.1.0-1"}
+    assert {head for head in HEADS if states.ACTIONS[states.FIRST + head]} == set(range(0x10, 0x20))
+    assert {states.entry_of(head, states.FIRST) for head in HEADS if head >> 4 != 1} == {
+        "MQTT-3.1.0-1"
+    }
 
 
 def test_online_a_client_of_3_1_1_sends_what_the_flags_allow() -> None:
-    assert {head for head in HEADS if ACTIONS[UNDER_3_1_1 + head]} == GOOD
+    assert {head for head in HEADS if states.ACTIONS[states.UNDER_3_1_1 + head]} == GOOD
 
 
 def test_online_a_client_of_3_1_may_set_any_flags() -> None:
-    good = {head for head in HEADS if ACTIONS[UNDER_3_1 + head]}
+    good = {head for head in HEADS if states.ACTIONS[states.UNDER_3_1 + head]}
     assert good == {h for h in HEADS if h >> 4 not in NOT_A_CLIENTS | {1} and h & 0xF6 != 0x36}
 
 
@@ -90,73 +69,77 @@ def test_the_statement_that_a_wrong_first_byte_breaks() -> None:
             10: "MQTT-3.10.1-1",
             14: "MQTT-3.14.1-1",
         }.get(kind, "MQTT-4.8.0-1" if kind in NOT_A_CLIENTS else "MQTT-2.2.2-2")
-        assert entry_of(head, UNDER_3_1_1) == wanted, hex(head)
+        assert states.entry_of(head, states.UNDER_3_1_1) == wanted, hex(head)
 
 
 def test_a_first_packet_with_wrong_flags() -> None:
-    assert str(wrong_flags(0x11)) == "wrong flags in CONNECT [MQTT-2.2.2-2]"
+    assert str(states.wrong_flags(0x11)) == "wrong flags in CONNECT [MQTT-2.2.2-2]"
 
 
 def test_what_breaks_is_a_statement_of_the_standard() -> None:
     known = set(read_statements())
-    entries = {text for row in PACKETS for text in (row.flags, row.first, row.online)}
-    entries |= {str(text) for row in ACKNOWLEDGEMENTS for text in row[1:]}
+    entries = {text for row in states.PACKETS for text in (row.flags, row.first, row.online)}
+    entries |= {str(text) for row in states.ACKNOWLEDGEMENTS for text in row[1:]}
     assert {text for text in entries if text.startswith("MQTT-")} <= known
-    named = [state.meaning for state in STATES if "[" in state.meaning]
+    named = [state.meaning for state in states.STATES if "[" in state.meaning]
     assert {text[text.index("[") + 1 : -1] for text in named} <= known
 
 
 def test_an_acknowledgement_of_the_kind_that_is_due_alone_is_good() -> None:
     due = {
-        AWAITING_PUBACK: {PUBACK},
-        AWAITING_PUBREC: {PUBREC},
-        AWAITING_PUBCOMP: {PUBCOMP, PUBREC},  # PUBREC again has PUBREL again
-        UNKNOWN: {PUBACK, PUBREC, PUBCOMP},
+        states.AWAITING_PUBACK: {PUBACK},
+        states.AWAITING_PUBREC: {PUBREC},
+        states.AWAITING_PUBCOMP: {PUBCOMP, PUBREC},  # PUBREC again has PUBREL again
+        states.UNKNOWN: {PUBACK, PUBREC, PUBCOMP},
     }
     for state, kinds in due.items():
-        for row in ACKNOWLEDGEMENTS:
-            action = ANSWERS[row.packet << 2 | state]
-            assert (action != BREAKS) == (row.packet in kinds), (row, state)
-            assert (action == BREAKS) == str(row[1 + state]).startswith("MQTT-")
+        for row in states.ACKNOWLEDGEMENTS:
+            action = states.ANSWERS[row.packet << 2 | state]
+            assert (action != states.BREAKS) == (row.packet in kinds), (row, state)
+            assert (action == states.BREAKS) == str(row[1 + state]).startswith("MQTT-")
 
 
 def test_pubrec_is_answered_whatever_it_is_for() -> None:
-    answered = {row.packet for row in ACKNOWLEDGEMENTS for text in row[1:] if "PUBREL" in str(text)}
+    answered = {
+        row.packet for row in states.ACKNOWLEDGEMENTS for text in row[1:] if "PUBREL" in str(text)
+    }
     assert answered == {PUBREC}
-    row = next(row for row in ACKNOWLEDGEMENTS if row.packet == PUBREC)
+    row = next(row for row in states.ACKNOWLEDGEMENTS if row.packet == PUBREC)
     assert all("PUBREL" in text or text.startswith("MQTT-") for text in row[1:])
 
 
 def test_no_other_packet_is_an_acknowledgement() -> None:
-    for kind in set(range(8)) - {row.packet for row in ACKNOWLEDGEMENTS}:
-        assert set(ANSWERS[kind << 2 : (kind << 2) + 4]) == {BREAKS}
+    for kind in set(range(8)) - {row.packet for row in states.ACKNOWLEDGEMENTS}:
+        assert set(states.ANSWERS[kind << 2 : (kind << 2) + 4]) == {states.BREAKS}
 
 
 def test_states_are_in_the_order_that_comparisons_rely_on() -> None:
-    treated = [state.packets for state in STATES]
-    assert treated[: ONLINE + 1] == [states.LOOKED_AT] * 2
-    assert treated[ONLINE + 1 : DISCONNECTED] == [states.KEPT] * 5
-    assert treated[DISCONNECTED:] == [states.PASSED_OVER] * 5
-    assert len(STATES) == CLOSED + 1
+    treated = [state.packets for state in states.STATES]
+    assert treated[: states.ONLINE + 1] == [states.LOOKED_AT] * 2
+    assert treated[states.ONLINE + 1 : states.DISCONNECTED] == [states.KEPT] * 5
+    assert treated[states.DISCONNECTED :] == [states.PASSED_OVER] * 5
+    assert len(states.STATES) == states.CLOSED + 1
     waits = (states.AUTHENTICATING, states.TAKING_OVER, states.OPENING, states.WAITING)
     assert waits == tuple(range(states.AUTHENTICATING, states.WAITING + 1))
 
 
 def test_every_state_can_be_reached_and_left() -> None:
-    numbers = range(len(STATES))
+    numbers = range(len(states.STATES))
     reached = {states.AWAITING_CONNECT}
     while True:
-        further = {after for before in reached for after in numbers if may_follow(before, after)}
+        further = {
+            after for before in reached for after in numbers if states.may_follow(before, after)
+        }
         if further <= reached:
             break
         reached |= further
     assert reached == set(numbers)
     for before in numbers:
-        assert may_follow(before, CLOSED)
-        if before >= DISCONNECTED:
-            assert not any(may_follow(before, after) for after in range(CLOSED))
+        assert states.may_follow(before, states.CLOSED)
+        if before >= states.DISCONNECTED:
+            assert not any(states.may_follow(before, after) for after in range(states.CLOSED))
 
 
 def test_nobody_is_online_without_a_connect() -> None:
-    assert not may_follow(states.AWAITING_CONNECT, ONLINE)
-    assert not may_follow(states.AUTHENTICATING, ONLINE)
+    assert not states.may_follow(states.AWAITING_CONNECT, states.ONLINE)
+    assert not states.may_follow(states.AUTHENTICATING, states.ONLINE)

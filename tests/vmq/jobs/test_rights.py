@@ -14,16 +14,7 @@ from vmq_hooks import hook
 from vmq_hooks.types import Message, Subscription
 
 from tests.support.until import until
-from tests.vmq.jobs.serving import (
-    LOCAL,
-    Guard,
-    SlowGuard,
-    client_of,
-    config_of,
-    machine,
-    port_of,
-    raw,
-)
+from tests.vmq.jobs import serving
 from vmq.admin.bans import add_ban
 from vmq.broker import Broker
 from vmq.config.options import ListenerOptions
@@ -31,15 +22,17 @@ from vmq.config.values import Endpoint
 from vmq.testing.authority import Authority
 
 
-@pytest.mark.parametrize("guard", [Guard(), SlowGuard()])
-async def test_plugins_decide_who_may_connect_add_and_take(tmp_path: Path, guard: Guard) -> None:
-    broker = Broker(config_of(tmp_path), plugins={"guard": guard})
+@pytest.mark.parametrize("guard", [serving.Guard(), serving.SlowGuard()])
+async def test_plugins_decide_who_may_connect_add_and_take(
+    tmp_path: Path, guard: serving.Guard
+) -> None:
+    broker = Broker(serving.config_of(tmp_path), plugins={"guard": guard})
     async with broker:
-        assert await raw(broker, b"QLEN q\r\n") == b"-NOAUTH Authentication required.\r\n"
+        assert await serving.raw(broker, b"QLEN q\r\n") == b"-NOAUTH Authentication required.\r\n"
         with pytest.raises(AuthenticationError):
-            async with client_of(broker, username="worker", password="wrong"):
+            async with serving.client_of(broker, username="worker", password="wrong"):
                 pass
-        async with client_of(broker, username="worker", password="secret") as redis:
+        async with serving.client_of(broker, username="worker", password="secret") as redis:
             do = redis.execute_command
             job_id = await do("ADDJOB", "mail", "x", 0)
             with pytest.raises(NoPermissionError):
@@ -57,43 +50,43 @@ async def test_plugins_decide_who_may_connect_add_and_take(tmp_path: Path, guard
             with pytest.raises(NoPermissionError):
                 await do("SHOW", other.id)
             assert await do("ACKJOB", job_id) == 1
-        if not isinstance(guard, SlowGuard):
+        if not isinstance(guard, serving.SlowGuard):
             assert guard.asked[0].startswith("jobs resp:")
             assert "$jobs/mail" in guard.asked
 
 
 async def test_a_queue_is_one_topic_level_to_plugins(tmp_path: Path) -> None:
-    guard = Guard()
+    guard = serving.Guard()
     async with (
-        Broker(config_of(tmp_path), plugins={"guard": guard}) as broker,
-        client_of(broker, username="worker", password="secret") as redis,
+        Broker(serving.config_of(tmp_path), plugins={"guard": guard}) as broker,
+        serving.client_of(broker, username="worker", password="secret") as redis,
     ):
         await redis.execute_command("ADDJOB", "mail/#+;%", "x", 0)
         assert guard.asked[-1] == "$jobs/mail%2F%23%2B%3B%25"
 
 
 async def test_whoever_says_nothing_is_closed(tmp_path: Path) -> None:
-    config = config_of(tmp_path)
+    config = serving.config_of(tmp_path)
     config = msgspec.structs.replace(
         config, session=msgspec.structs.replace(config.session, mqtt_connect_timeout=0.05)
     )
-    async with Broker(config, plugins={"guard": Guard()}) as broker:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port_of(broker))
+    async with Broker(config, plugins={"guard": serving.Guard()}) as broker:
+        reader, writer = await asyncio.open_connection("127.0.0.1", serving.port_of(broker))
         async with asyncio.timeout(30):
             assert await reader.read() == b""
         writer.close()
 
 
 async def test_who_is_banned_is_told_so_and_not_let_in(tmp_path: Path) -> None:
-    async with Broker(config_of(tmp_path), plugins={"guard": Guard()}) as broker:
+    async with Broker(serving.config_of(tmp_path), plugins={"guard": serving.Guard()}) as broker:
         add_ban(broker, user="worker", seconds=3600, reason="floods")
-        reply = await raw(broker, b"AUTH worker secret\r\nQLEN mail\r\n")
+        reply = await serving.raw(broker, b"AUTH worker secret\r\nQLEN mail\r\n")
         assert reply.startswith(b"-NOPERM ")
         assert reply.count(b"\r\n") == 1
         assert broker.metrics.counters()["banned_refused"] == 1
-    async with Broker(config_of(tmp_path)) as broker:
+    async with Broker(serving.config_of(tmp_path)) as broker:
         add_ban(broker, address="127.0.0.0/8", seconds=3600)
-        reader, writer = await asyncio.open_connection("127.0.0.1", port_of(broker))
+        reader, writer = await asyncio.open_connection("127.0.0.1", serving.port_of(broker))
         async with asyncio.timeout(30):
             assert (await reader.read()).startswith(b"-NOPERM ")
         writer.close()
@@ -101,9 +94,9 @@ async def test_who_is_banned_is_told_so_and_not_let_in(tmp_path: Path) -> None:
 
 
 async def test_who_is_banned_while_connected_has_to_go(tmp_path: Path) -> None:
-    async with Broker(config_of(tmp_path), plugins={"guard": Guard()}) as broker:
+    async with Broker(serving.config_of(tmp_path), plugins={"guard": serving.Guard()}) as broker:
         login = {"username": "worker", "password": "secret"}
-        async with client_of(broker, **login) as redis:
+        async with serving.client_of(broker, **login) as redis:
             waiting = asyncio.create_task(redis.execute_command("GETJOB", "FROM", "mail"))
             await until(lambda: b"mail" in broker.jobs.open().machine.queues)
             assert add_ban(broker, user="worker", seconds=3600).disconnected == 1
@@ -113,10 +106,10 @@ async def test_who_is_banned_while_connected_has_to_go(tmp_path: Path) -> None:
 
 
 async def test_mountpoints_have_queues_of_their_own(tmp_path: Path) -> None:
-    config = config_of(tmp_path)
-    other = ListenerOptions(url=LOCAL, mountpoint="other")
+    config = serving.config_of(tmp_path)
+    other = ListenerOptions(url=serving.LOCAL, mountpoint="other")
     config = msgspec.structs.replace(config, listeners={**config.listeners, "other": other})
-    async with Broker(config) as broker, client_of(broker) as redis:
+    async with Broker(config) as broker, serving.client_of(broker) as redis:
         port = Endpoint.parse(broker.listeners["other"].url).port
         second: Any = Redis(port=port, single_connection_client=True)
         job_id = await redis.execute_command("ADDJOB", "q", "x", 0)
@@ -134,11 +127,11 @@ async def test_tls_and_a_proxy_before_it(tmp_path: Path) -> None:
     authority = Authority(tmp_path / "ca")
     issued = authority.issue("localhost", hosts=["localhost"])
     files = {"certfile": str(issued.certfile), "keyfile": str(issued.keyfile)}
-    config = config_of(tmp_path, "resp+tls://127.0.0.1:0", proxy_protocol=True, **files)
-    guard = Guard()
+    config = serving.config_of(tmp_path, "resp+tls://127.0.0.1:0", proxy_protocol=True, **files)
+    guard = serving.Guard()
     async with Broker(config, plugins={"guard": guard}) as broker:
         context = ssl.create_default_context(cafile=str(authority.cafile))
-        reader, writer = await asyncio.open_connection("127.0.0.1", port_of(broker))
+        reader, writer = await asyncio.open_connection("127.0.0.1", serving.port_of(broker))
         writer.write(b"PROXY TCP4 203.0.113.7 127.0.0.1 4711 6379\r\n")
         await writer.start_tls(context, server_hostname="localhost")
         writer.write(b"AUTH worker secret\r\nADDJOB mail x 0\r\nCLIENT INFO\r\nQUIT\r\n")
@@ -149,7 +142,7 @@ async def test_tls_and_a_proxy_before_it(tmp_path: Path) -> None:
         writer.close()
 
 
-class HeldGuard(SlowGuard):
+class HeldGuard(serving.SlowGuard):
     """Answers about queues when the test says so."""
 
     def __init__(self) -> None:
@@ -183,10 +176,10 @@ async def test_a_verdict_is_one_on_what_was_asked(
 ) -> None:
     """The job is done by somebody else while a plugin thinks about its queue: nothing is done with the verdict."""
     guard = HeldGuard()
-    async with Broker(config_of(tmp_path), plugins={"guard": guard}) as broker:
-        jobs = machine(broker)
+    async with Broker(serving.config_of(tmp_path), plugins={"guard": guard}) as broker:
+        jobs = serving.machine(broker)
         job = jobs.add(jobs.queue(queue, 1.0), b"x", 1.0)
-        reader, writer = await asyncio.open_connection("127.0.0.1", port_of(broker))
+        reader, writer = await asyncio.open_connection("127.0.0.1", serving.port_of(broker))
         words = [b"AUTH worker secret", command + b" " + job.id, following, b"QUIT", b""]
         writer.write(b"\r\n".join(words))
         await until(lambda: guard.asked)
@@ -202,10 +195,10 @@ async def test_a_verdict_is_one_on_what_was_asked(
 
 async def test_a_verdict_on_one_queue_is_none_on_that_to_which_the_job_went(tmp_path: Path) -> None:
     guard = HeldGuard()
-    async with Broker(config_of(tmp_path), plugins={"guard": guard}) as broker:
-        jobs = machine(broker)
+    async with Broker(serving.config_of(tmp_path), plugins={"guard": guard}) as broker:
+        jobs = serving.machine(broker)
         job = jobs.add(jobs.queue(b"mail", 1.0), b"x", 1.0)
-        reader, writer = await asyncio.open_connection("127.0.0.1", port_of(broker))
+        reader, writer = await asyncio.open_connection("127.0.0.1", serving.port_of(broker))
         writer.write(b"AUTH worker secret\r\nENQUEUE " + job.id + b"\r\nQUIT\r\n")
         await until(lambda: guard.asked)
         jobs.bury(job, "expired", 1.0)
@@ -218,9 +211,9 @@ async def test_a_verdict_on_one_queue_is_none_on_that_to_which_the_job_went(tmp_
 
 async def test_the_last_auth_of_a_hello_counts(tmp_path: Path) -> None:
     """Each would else be asked about anew, without an end, as a verdict on one is none on the other."""
-    for guard in (Guard(), SlowGuard()):
-        async with Broker(config_of(tmp_path), plugins={"guard": guard}) as broker:
-            reader, writer = await asyncio.open_connection("127.0.0.1", port_of(broker))
+    for guard in (serving.Guard(), serving.SlowGuard()):
+        async with Broker(serving.config_of(tmp_path), plugins={"guard": guard}) as broker:
+            reader, writer = await asyncio.open_connection("127.0.0.1", serving.port_of(broker))
             writer.write(
                 b"HELLO 2 AUTH worker secret AUTH worker guess\r\nPING\r\n"
                 b"HELLO 2 AUTH worker guess AUTH worker secret\r\nPING\r\nQUIT\r\n"

@@ -209,11 +209,7 @@ async def test_memory_that_is_used_up_still_lets_jobs_be_taken_and_acknowledged(
     job_id = await do("ADDJOB", "q", "x", 0)
     machine = broker.jobs.open().machine
     machine.max_memory = machine.full_memory = machine.memory
-    for command in (
-        ("ADDJOB", "q", "x", 0),
-        ("ADDJOB", "new", "x", 0),
-        ("GETJOB", "FROM", "new"),
-    ):
+    for command in (("ADDJOB", "q", "x", 0), ("ADDJOB", "new", "x", 0), ("GETJOB", "FROM", "new")):
         with pytest.raises(ResponseError, match="jobs have all of"):
             await do(*command)
     assert await do("GETJOB", "FROM", "q") == [[b"q", job_id, b"x"]]

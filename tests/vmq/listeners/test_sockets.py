@@ -28,11 +28,7 @@ def listening(host: str, port: int) -> socket.socket:
 
 @pytest.mark.parametrize(
     ("host", "family"),
-    (
-        ("127.0.0.1", socket.AF_INET),
-        ("::1", socket.AF_INET6),
-        ("localhost", None),
-    ),
+    (("127.0.0.1", socket.AF_INET), ("::1", socket.AF_INET6), ("localhost", None)),
 )
 def test_binding_gives_a_socket_that_listens(host: str, family: int | None) -> None:
     with listening(host, 0) as sock:

@@ -194,9 +194,7 @@ def test_any_data_arrives_whole_and_in_order_both_ways(
     assert pair.read(len(whole)) == whole
 
 
-def test_data_that_comes_with_the_end_of_the_handshake_is_not_lost(
-    contexts: Contexts,
-) -> None:
+def test_data_that_comes_with_the_end_of_the_handshake_is_not_lost(contexts: Contexts) -> None:
     pair = Pair(*contexts)
     with pytest.raises(ssl.SSLWantReadError):
         pair.client.do_handshake()
@@ -312,9 +310,7 @@ def test_who_asks_for_new_keys_and_takes_none_is_left(pair: Pair) -> None:
     assert "new keys are asked for and not taken" in str(pair.above.lost[0])
 
 
-def test_a_peer_that_leaves_in_the_handshake_is_nothing_to_write_of(
-    contexts: Contexts,
-) -> None:
+def test_a_peer_that_leaves_in_the_handshake_is_nothing_to_write_of(contexts: Contexts) -> None:
     pair = Pair(*contexts)
     pair.layer.data_received(b"\x16\x03\x01")
     pair.layer.connection_lost(None)
@@ -370,9 +366,6 @@ def test_the_common_name_is_one_and_can_be_a_user_name(
             common_name(certificate)
     else:
         assert common_name(certificate) == verdict
-
-
-# --- the shared buffers
 
 
 def test_connections_whose_records_come_in_pieces_do_not_mix(contexts: Contexts) -> None:

@@ -210,9 +210,7 @@ def test_a_pass_reads_so_many_frames_and_answers_the_last_ping(house: House) -> 
     assert writes == [2, 3, 4]  # the first was the answer to the upgrade
 
 
-def test_a_peer_that_takes_nothing_has_its_pings_answered_when_it_does(
-    client: WebClient,
-) -> None:
+def test_a_peer_that_takes_nothing_has_its_pings_answered_when_it_does(client: WebClient) -> None:
     client.socket.pause_writing()
     for payload in (b"1", b"2"):
         client.protocol.send_ping(payload)

@@ -19,17 +19,11 @@ def check(filter_or_raw: str | bytes) -> None:
         topics.decode_topic_name(filter_or_raw)
 
 
-# --- topic names
-
-
 @given(TOPICS)
 @example("\ufeffa")
 @example("\U0010ffff")
 def test_a_topic_name_is_any_text_without_wildcards(topic: str) -> None:
     assert topics.decode_topic_name(topic.encode()) == topic
-
-
-# --- filters
 
 
 @given(st.one_of(FILTERS, SHARED))
@@ -75,9 +69,6 @@ def test_a_filter_without_wildcards_matches_itself_only(topic_filter: str) -> No
         assert not topics.matches(topic_filter, topic_filter + "/")
 
 
-# --- matching
-
-
 def naive_matches(topic_filter: str, topic: str) -> bool:
     """The same verdict by way of a regular expression."""
     if topic.startswith("$") and topic_filter[0] in "+#":
@@ -98,8 +89,6 @@ def naive_matches(topic_filter: str, topic: str) -> bool:
 def test_matching_agrees_with_its_naive_twin(topic_filter: str, topic: str) -> None:
     assert topics.matches(topic_filter, topic) == naive_matches(topic_filter, topic)
 
-
-# --- what filters have in common
 
 #: Four levels tell all filters of three apart, and "z" is the word that none of them has.
 SOME_TOPICS = tuple(

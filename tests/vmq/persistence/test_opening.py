@@ -18,12 +18,7 @@ class Usage(NamedTuple):
 
 @pytest.mark.parametrize(
     ("total", "expected"),
-    [
-        (100 << 30, 16 << 20),
-        (1 << 30, 16 << 20),
-        (64 << 20, 1 << 20),
-        (1 << 20, 65_536),
-    ],
+    [(100 << 30, 16 << 20), (1 << 30, 16 << 20), (64 << 20, 1 << 20), (1 << 20, 65_536)],
 )
 def test_the_write_buffer_of_a_small_disk_is_a_64th_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, total: int, expected: int

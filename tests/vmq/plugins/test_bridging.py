@@ -151,11 +151,7 @@ async def test_subscriptions_are_exactly_what_was_asked_for_last(start: Start) -
 
 
 async def test_whoever_opens_it_later_has_it(start: Start) -> None:
-    async with (
-        start() as (_, handle),
-        handle.bridge("b") as first,
-        handle.bridge("b"),
-    ):
+    async with start() as (_, handle), handle.bridge("b") as first, handle.bridge("b"):
         with pytest.raises(ConnectionError):
             await take(first)
         with pytest.raises(ConnectionError):

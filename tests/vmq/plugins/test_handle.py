@@ -45,8 +45,7 @@ async def test_what_the_handle_gives(tmp_path: Path) -> None:
 
 async def test_a_durable_subscription_gets_again_what_was_not_asked_past(tmp_path: Path) -> None:
     async with serving(tmp_path, {"doors": Doors()}) as broker:
-        handle = broker.plugins.loaded["doors"].handle
-        assert handle is not None
+        handle = present(broker.plugins.loaded["doors"].handle)
 
         async def take(count: int) -> list[bytes]:
             async with handle.subscribe(
@@ -75,8 +74,7 @@ async def test_a_task_that_will_not_be_cancelled_holds_nothing_up(
                 await gate.wait()
 
     async with serving(tmp_path, {"doors": Doors()}) as broker:
-        handle = broker.plugins.loaded["doors"].handle
-        assert handle is not None
+        handle = present(broker.plugins.loaded["doors"].handle)
         task = handle.spawn(stubborn(), "stubborn")
         await asyncio.sleep(0)  # it has begun: a task that has not is cancelled all the same
         await broker.plugins.disable("doors")

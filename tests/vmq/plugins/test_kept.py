@@ -38,19 +38,12 @@ CALLS = st.builds(
 def facts(arguments: tuple[Any, ...], by: frozenset[str]) -> tuple[Any, ...]:
     user, who, message = arguments
     all_of = dict(
-        zip(
-            FACTS,
-            (user, who.client_id, message.topic, message.qos, message.retain),
-            strict=True,
-        )
+        zip(FACTS, (user, who.client_id, message.topic, message.qos, message.retain), strict=True)
     )
     return tuple(all_of[each] for each in sorted(by))
 
 
-@given(
-    st.lists(st.tuples(CALLS, st.frozensets(st.sampled_from(FACTS))), max_size=SHAPES),
-    CALLS,
-)
+@given(st.lists(st.tuples(CALLS, st.frozensets(st.sampled_from(FACTS))), max_size=SHAPES), CALLS)
 def test_a_verdict_is_found_by_calls_alike_in_what_it_depends_on(
     put: list[tuple[tuple[Any, ...], frozenset[Any]]], asked: tuple[Any, ...]
 ) -> None:

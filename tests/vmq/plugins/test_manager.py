@@ -144,9 +144,7 @@ async def test_changes_that_cannot_be_made_say_so(tmp_path: Path) -> None:
             await broker.plugins.enable("other")
 
 
-async def test_a_session_restored_from_disk_is_asked_about_as_its_user_s(
-    tmp_path: Path,
-) -> None:
+async def test_a_session_restored_from_disk_is_asked_about_as_its_user_s(tmp_path: Path) -> None:
     users: list[str | None] = []
 
     def judge(user: str | None, _who: Any, wanted: list[Subscription]) -> Any:
@@ -161,8 +159,7 @@ async def test_a_session_restored_from_disk_is_asked_about_as_its_user_s(
         peer.send(mqtt.subscribe_packet(1, ("a", 1)), b"\xe0\0")
         await peer.expect(b"\x90\x03\0\1\1")
     async with serving(tmp_path, {"doors": doors}) as broker:
-        handle = broker.plugins.loaded["doors"].handle
-        assert handle is not None
+        handle = present(broker.plugins.loaded["doors"].handle)
         assert await handle.reauthorize() == 1
         assert list(broker.registry().subscribers["c"].subscriptions) == []
     assert users == ["u", "u"]

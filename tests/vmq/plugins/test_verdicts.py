@@ -55,9 +55,6 @@ async def guarded(folder: Path, plugin: Plugin) -> AsyncIterator[tuple[Broker, P
         yield broker, peer
 
 
-# --- who may enter
-
-
 @pytest.mark.parametrize(
     ("answer", "code"),
     (
@@ -168,9 +165,6 @@ async def test_own_options_follow_a_reload_where_they_change_nothing(tmp_path: P
         assert (own.max_inflight_messages, own.max_online_messages) == (1, 55)
 
 
-# --- what may be published
-
-
 @pytest.mark.parametrize("qos", (0, 1, 2))
 async def test_publish_modifiers_change_what_is_routed(tmp_path: Path, qos: int) -> None:
     plugin = Doors(
@@ -246,9 +240,6 @@ async def test_on_publish_sees_the_modified_message_and_on_deliver_rewrites(tmp_
     assert watcher.seen == ["u", Message("b", b"x")]
 
 
-# --- what may be subscribed to
-
-
 async def test_subscriptions_are_replaced_and_refused_one_by_one(tmp_path: Path) -> None:
     def judge(_user: Any, _who: Any, wanted: list[Subscription]) -> Any:
         return [
@@ -267,9 +258,6 @@ async def test_subscriptions_are_replaced_and_refused_one_by_one(tmp_path: Path)
         assert list(broker.registry().subscribers["c"].subscriptions) == ["mine/a"]
         await peer.ask(mqtt.unsubscribe_packet(2, "a"), b"\xb0\x02\0\2")
         assert list(broker.registry().subscribers["c"].subscriptions) == []
-
-
-# --- verdicts that come later
 
 
 async def test_a_client_is_taken_over_while_it_waits(tmp_path: Path) -> None:

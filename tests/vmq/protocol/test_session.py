@@ -20,8 +20,6 @@ from vmq.core.ports import Claims
 from vmq.core.registry import Registry
 from vmq.mqtt.message import Message
 
-# --- CONNECT
-
 
 def test_a_connect_of_any_size_the_standard_allows_is_read_and_nothing_larger_is_kept(
     house: House,
@@ -45,9 +43,6 @@ def test_a_durable_session_is_refused_while_the_store_cannot_write(durable: Hous
     client.ask(mqtt.connect_packet("c", clean=False), b"\x20\x02\x00\x03")
     assert client.is_closed()
     durable.client("c", clean=True).ping()
-
-
-# --- what may come when
 
 
 def test_of_an_unknown_client_no_more_is_kept_than_a_connect_may_have(house: House) -> None:
@@ -79,9 +74,6 @@ def test_what_does_not_begin_with_connect_is_named_and_not_waited_for(
     client.send(data)
     assert client.is_closed()
     assert f'reason="protocol error: {reason}"' in caplog.text
-
-
-# --- acknowledgements wait for the store
 
 
 def patient(house: House) -> None:
@@ -159,9 +151,6 @@ def test_what_needs_no_store_is_answered_at_once(durable: House) -> None:
     assert not durable.store.has_work()
 
 
-# --- what goes wrong inside
-
-
 def test_a_defect_of_ours_ends_one_connection_only(
     house: House, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -216,9 +205,6 @@ def test_a_message_object_is_made_once_for_all_targets(house: House) -> None:
     ]
     assert len(messages) == 3
     assert all(each is messages[0] for each in messages)
-
-
-# --- a session that another node of the cluster has
 
 
 class OtherNode(Claims):

@@ -47,9 +47,6 @@ async def watched(client: Client, connect_timeout: float = LONG) -> AsyncIterato
         deadlines.close()
 
 
-# --- connect timeout
-
-
 async def test_a_connection_without_connect_is_closed(
     house: House, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -94,9 +91,6 @@ async def test_a_client_is_not_blamed_for_the_session_that_it_waits_for(house: H
         house.clock.advance(16)
         watch.wake()
         await end_of(client)
-
-
-# --- keep alive
 
 
 async def test_the_next_look_is_when_one_and_a_half_keep_alives_are_over(house: House) -> None:
@@ -147,9 +141,6 @@ async def test_bytes_that_wait_unread_when_the_keep_alive_is_over_are_a_sign_of_
         assert client.is_closed()
 
 
-# --- retry
-
-
 async def test_a_retry_is_due_after_its_interval(house: House) -> None:
     house.options.retry_interval = 20.0
     client = house.subscriber("c", ("a", 1), keep_alive=60)
@@ -164,9 +155,6 @@ async def test_a_retry_is_due_after_its_interval(house: House) -> None:
         assert client.take_one(mqtt.PUBLISH).dup
         house.clock.advance(60)
         assert watch.watch() == 10.0, "the keep alive comes first"
-
-
-# --- the end of a connection
 
 
 async def test_a_close_that_hangs_is_cut_short(house: House, client: Client) -> None:
@@ -193,9 +181,6 @@ async def test_a_cancelled_watch_is_told_nothing_more(house: House) -> None:
         house.clock.advance(LONG)
         await turns()
         assert not client.is_closed()
-
-
-# --- deadlines
 
 
 class Looker(SessionWatch):
@@ -250,9 +235,7 @@ class Loop:
                         timer.call()
 
 
-@given(
-    wanted=st.lists(st.tuples(st.floats(0, 3), st.floats(0, 3), st.booleans()), max_size=20),
-)
+@given(wanted=st.lists(st.tuples(st.floats(0, 3), st.floats(0, 3), st.booleans()), max_size=20))
 def test_everybody_looks_in_time_and_once(wanted: list[tuple[float, float, bool]]) -> None:
     """Of two times that are set, the earlier counts; who was cleared does not look."""
     house = House()

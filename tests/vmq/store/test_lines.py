@@ -17,9 +17,6 @@ from vmq.store.store import Store
 MESSAGES = 3
 
 
-# What clients do
-
-
 class Fleet:
     """Durable sessions with messages that wait, in a broker whose database counts."""
 
@@ -141,9 +138,6 @@ def test_who_reads_a_session_walks_over_nothing_of_others(store: Store, read: st
     assert 0 < db.take() <= 7 + len(LINES)
 
 
-# What a long queue costs that ends
-
-
 def long_queue(store: Store, count: int) -> tuple[bytes, WalkedDb]:
     session = store.create_session("gone")
     other = store.create_session("stays")
@@ -229,9 +223,6 @@ def test_what_a_client_took_is_not_walked_over_when_it_is_back(tmp_path: Path) -
     house.close()
 
 
-# Many sessions that end while nothing is committed
-
-
 def test_commits_under_way_are_looked_through_once(store: Store) -> None:
     sessions = [store.create_session(f"dev-{index}") for index in range(50)]
     for session in sessions:
@@ -273,16 +264,10 @@ def test_uncommitted_records_of_a_session_are_found_whatever_becomes_of_their_co
     assert store.uncommitted(first) == []
 
 
-# Ends
-
-
 @pytest.mark.parametrize("kind", LINES)
 def test_an_end_is_behind_every_record_of_its_line_and_before_the_next_one(kind: int) -> None:
     line = bytes((kind,)) + number(7)
-    rests = {
-        ord("u"): ("\U0010ffff" * 9).encode(),
-        ord("x"): b"\xff\xff",
-    }
+    rests = {ord("u"): ("\U0010ffff" * 9).encode(), ord("x"): b"\xff\xff"}
     last = line + rests.get(kind, b"\xff" * 8)
     assert last < line + END < bytes((kind,)) + number(8)
     assert is_end(line + END)

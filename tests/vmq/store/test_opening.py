@@ -13,20 +13,10 @@ import pytest
 
 from tests.vmq.test_store_model import commit, delivery, number
 from vmq.mqtt.message import Message
+from vmq.store import opening
 from vmq.store.entries import StoredSession
 from vmq.store.files import masked_crc
 from vmq.store.lines import END, LINES, is_end, scan
-from vmq.store.opening import (
-    StoreDamagedError,
-    ended_sessions,
-    is_locked,
-    open_leveldb,
-    open_store,
-    repair_folder,
-    stored_retained,
-    stored_sessions,
-    text_of,
-)
 from vmq.store.store import FORMAT, FORMAT_1, Store, StoreError
 from vmq.store.walk import Walk
 
@@ -37,11 +27,11 @@ def path(tmp_path: Path) -> Path:
 
 
 def start(path: Path) -> Store:
-    return open_store(path, "os", lambda: None)
+    return opening.open_store(path, "os", lambda: None)
 
 
 def only(store: Store) -> StoredSession:
-    (session,) = stored_sessions(store)
+    (session,) = opening.stored_sessions(store)
     return session
 
 
@@ -63,9 +53,9 @@ def test_to_look_whether_a_store_is_in_use_leaves_it_locked(path: Path) -> None:
         f"import sys; from vmq.store.opening import *; sys.exit(is_locked(Path({str(path)!r})))"
     )
     with closing(start(path).db):
-        assert [is_locked(path), is_locked(path)] == [True, True]
+        assert [opening.is_locked(path), opening.is_locked(path)] == [True, True]
         assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 1
-    assert not is_locked(path)
+    assert not opening.is_locked(path)
 
 
 def test_a_file_that_cannot_be_had_is_no_store_in_use(tmp_path: Path) -> None:
@@ -107,7 +97,7 @@ def filled(path: Path) -> Path:
 def test_a_file_that_does_not_matter_may_be_missing(path: Path, name: str) -> None:
     (filled(path) / name).unlink()
     store = start(path)
-    assert len(list(stored_retained(store))) == 2
+    assert len(list(opening.stored_retained(store))) == 2
     store.db.close()
 
 
@@ -128,16 +118,19 @@ def test_a_database_that_was_just_being_made_is_opened(path: Path) -> None:
 
 
 def test_an_interrupted_repair_is_no_new_store(path: Path) -> None:
-    filled(path).rename(repair_folder(path))
+    filled(path).rename(opening.repair_folder(path))
     with pytest.raises(StoreError, match="was interrupted: run 'vmq store repair' again"):
         start(path)
     assert not path.exists()
 
 
 def test_text_of_errors_in_bytes() -> None:
-    assert text_of(plyvel.IOError(b"IO error: \xff")) == "IO error: �"
-    assert text_of(OSError(28, "No space left on device")) == "[Errno 28] No space left on device"
-    assert text_of(ValueError("text")) == "text"
+    assert opening.text_of(plyvel.IOError(b"IO error: \xff")) == "IO error: �"
+    assert (
+        opening.text_of(OSError(28, "No space left on device"))
+        == "[Errno 28] No space left on device"
+    )
+    assert opening.text_of(ValueError("text")) == "text"
 
 
 # Blocks that cannot be read. plyvel's iterators take one at an end of the database for that end.
@@ -175,16 +168,16 @@ def test_an_unreadable_end_is_no_end(path: Path, kind: bytes, is_first: bool) ->
     with closing(plyvel.DB(str(path))) as db:
         db.put(b"v", FORMAT)
     flip_mark(path)
-    with pytest.raises((StoreDamagedError, plyvel.CorruptionError)):
+    with pytest.raises((opening.StoreDamagedError, plyvel.CorruptionError)):
         read_all(path, session)
 
 
 def read_all(path: Path, session: bytes) -> None:
     store = start(path)
     with closing(store.db):
-        stored_sessions(store)
-        ended_sessions(store)
-        list(stored_retained(store))
+        opening.stored_sessions(store)
+        opening.ended_sessions(store)
+        list(opening.stored_retained(store))
         store.load_inflight(session)
         store.load_received(session)
         for _ in scan(store.db, b"c"):
@@ -260,7 +253,7 @@ def test_subscriptions_of_ended_sessions_do_not_come_back(path: Path) -> None:
     store.db.close()
     store = start(path)
     assert only(store).subscriptions == [("new/#", 1)]
-    assert ended_sessions(store) == [old]
+    assert opening.ended_sessions(store) == [old]
     store.db.close()
 
 
@@ -300,7 +293,7 @@ def test_only_the_ends_of_queues_are_read(path: Path) -> None:
     store = start(path)
     counting = CountingDb(store.db)
     store.db = counting
-    found = stored_sessions(store)
+    found = opening.stored_sessions(store)
     counting.db.close()
     assert [(each.first, each.last, each.last_order) for each in found] == [(1, 1000, 0)] * 5
     # Of each: session, subscription, first and last, and the ends of two lines; a few for the highest number.
@@ -338,7 +331,7 @@ def test_a_store_of_version_1_is_opened_and_gets_ends(
 ) -> None:
     monkeypatch.setattr("vmq.store.opening.ENDED_AT_ONCE", 4)
     old_store(path, 10)
-    report = Walk(open_leveldb(path, create=False), path, mend=False)
+    report = Walk(opening.open_leveldb(path, create=False), path, mend=False)
     report.run()
     report.db.close()
     assert report.report.ok
@@ -346,10 +339,10 @@ def test_a_store_of_version_1_is_opened_and_gets_ends(
     assert store.db.get(b"v") == FORMAT
     ends = [key for key in store.db.iterator(include_value=False) if is_end(key)]
     assert len(ends) == 12 * len(LINES)
-    found = stored_sessions(store)
+    found = opening.stored_sessions(store)
     assert len(found) == 10
     assert all(each.subscriptions == [("a/#", 1)] for each in found)
-    (gone,) = ended_sessions(store)
+    (gone,) = opening.ended_sessions(store)
     assert not store.purge_step(gone, 100)
     commit(store)
     assert not any(key[1:9] == gone for key in store.db.iterator(include_value=False))

@@ -77,8 +77,7 @@ def test_waiting_delivery_comes_back(
         SESSION, delivery(message(payload, share=share), 2**40 + 7, qos, retain=retain)
     )
     store = reopen()
-    found = store.load_waiting(SESSION, 2**40 + 7)
-    assert found is not None
+    found = present(store.load_waiting(SESSION, 2**40 + 7))
     assert (found.message.topic, found.message.payload) == (b"a/b", payload)
     assert (found.qos, found.retain, found.seq) == (qos, retain, 2**40 + 7)
     assert (found.packet_id, found.released, found.group) == (0, False, "")

@@ -148,9 +148,6 @@ def test_what_is_no_table_has_no_blocks(folder: Path) -> None:
             list(blocks_of(raw, table))
 
 
-# Snappy
-
-
 @pytest.mark.parametrize("length", (0, 1, 59, 60, 61, 300, 70_000))
 def test_what_was_compressed_comes_back(length: int) -> None:
     rng = random.Random(length)

@@ -124,9 +124,6 @@ async def test_a_stream_with_a_damaged_partition_can_be_deleted(
     assert list(hurt.damaged()) == []
 
 
-# --- what must not be lost, though it is damaged
-
-
 def owe(catalog: Catalog, topic: bytes, payload: bytes) -> int:
     """Hands over a message that another node has acknowledged."""
     return catalog.get("s").appender.append(topic, payload, 1, False, "c", 1, is_owed=True)

@@ -14,8 +14,7 @@ from vmq.streams.log.errors import OutOfRangeError
 
 class LogModel(PartitionWalk):
     @initialize(
-        compression=st.sampled_from(["none", "lz4", "zstd"]),
-        room=st.sampled_from([0, 20_000]),
+        compression=st.sampled_from(["none", "lz4", "zstd"]), room=st.sampled_from([0, 20_000])
     )
     def begin(self, compression: str, room: int) -> None:
         self.open(compression=compression, retention_bytes=room, retention_age="3d")

@@ -6,17 +6,7 @@ import pytest
 from vmq.config.options import Config
 from vmq.config.overrides import LiveConfig
 from vmq.runtime.share import Share
-from vmq.workers.control import (
-    Alive,
-    BeginWorker,
-    Channel,
-    Follow,
-    Followed,
-    Message,
-    WorkerFailed,
-    WorkerReady,
-    WorkerSettings,
-)
+from vmq.workers import control
 
 LIVE = (
     LiveConfig.of(Config())
@@ -27,7 +17,7 @@ SHARE = Share(number=2, listeners=frozenset({"tcp"}), folder="/data/workers/2", 
 
 
 class Pair:
-    def __init__(self, one: Channel, raw: socket.socket) -> None:
+    def __init__(self, one: control.Channel, raw: socket.socket) -> None:
         self.channel = one
         self.raw = raw
 
@@ -35,7 +25,7 @@ class Pair:
 @pytest.fixture
 async def pair() -> AsyncIterator[Pair]:
     one, raw = socket.socketpair()
-    channel = await Channel.over(one)
+    channel = await control.Channel.over(one)
     yield Pair(channel, raw)
     await channel.close()
     raw.close()
@@ -44,29 +34,29 @@ async def pair() -> AsyncIterator[Pair]:
 @pytest.mark.parametrize(
     "message",
     [
-        BeginWorker(WorkerSettings.of(LIVE), SHARE),
-        Follow(WorkerSettings.of(LIVE)),
-        WorkerReady(),
-        WorkerFailed("no room"),
-        Followed("no"),
-        Alive(),
+        control.BeginWorker(control.WorkerSettings.of(LIVE), SHARE),
+        control.Follow(control.WorkerSettings.of(LIVE)),
+        control.WorkerReady(),
+        control.WorkerFailed("no room"),
+        control.Followed("no"),
+        control.Alive(),
     ],
     ids=lambda message: type(message).__name__,
 )
-async def test_messages_arrive_as_they_were_sent(message: Message) -> None:
+async def test_messages_arrive_as_they_were_sent(message: control.Message) -> None:
     ends = socket.socketpair()
-    one, other = [await Channel.over(each) for each in ends]
+    one, other = [await control.Channel.over(each) for each in ends]
     one.send(message)
-    one.send(Alive())
+    one.send(control.Alive())
     assert await other.receive() == message
-    assert await other.receive() == Alive()
+    assert await other.receive() == control.Alive()
     await one.close()
     assert await other.receive() is None
     await other.close()
 
 
 def test_settings_are_the_configuration_in_force_with_what_was_set_live() -> None:
-    assert WorkerSettings.of(LIVE).live == LIVE
+    assert control.WorkerSettings.of(LIVE).live == LIVE
 
 
 @pytest.mark.parametrize(

@@ -102,9 +102,6 @@ def test_without_the_libraries_it_says_which_extra_to_install(
     assert "pip install 'vmq[streams]'" in err
 
 
-# --- a running broker
-
-
 def test_a_stream_is_made_and_deleted_in_a_running_broker(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

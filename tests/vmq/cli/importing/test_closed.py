@@ -106,12 +106,7 @@ def test_who_denies_anonymous_clients_on_this_machine_alone_is_heard(old: Old) -
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        "listener 8883\npsk_hint h\n",
-        "listener 1884\nprotocol http_api\n",
-        "listener x\n",
-    ],
+    "text", ["listener 8883\npsk_hint h\n", "listener 1884\nprotocol http_api\n", "listener x\n"]
 )
 def test_a_listener_that_cannot_be_is_left_out(old: Old, text: str) -> None:
     config = old.imported("mosquitto.conf", f"listener 1885\nallow_anonymous true\n{text}")
@@ -123,9 +118,6 @@ def test_a_plugin_of_mosquitto_may_have_decided_about_topics(old: Old) -> None:
     config = old.imported("mosquitto.conf", "listener 1884\npassword_file pw\nplugin /x.so\n")
     assert config.plugins["vmq_acl"].own_options == {"file": "acl"}
     assert (old.folder / "to" / "acl").read_bytes() == b""
-
-
-# VerneMQ
 
 
 def test_vernemq_s_listeners_on_loopback_stay_closed(old: Old) -> None:
@@ -153,9 +145,6 @@ def test_an_unreadable_word_of_vernemq_opens_nothing(old: Old) -> None:
     assert config.listeners["ssl"].require_certificate
     places = [each.split(": ")[0].rpartition("vernemq.conf")[2] for each in old.wrong]
     assert {":1", ":2", ":8"} <= set(places)
-
-
-# EMQX
 
 
 _LISTENER = 'listeners.tcp.default.bind = "127.0.0.1:1883"\nlisteners.ws.default.enable = false\n'
@@ -203,9 +192,6 @@ def test_emqx_s_listeners_that_keep_addresses_or_topics_apart_are_left_out(old: 
     )
     assert set(config.listeners) == {"tcp"}
     assert len(old.wrong) == 2
-
-
-# Secrets
 
 
 @pytest.mark.parametrize(

@@ -160,9 +160,6 @@ def test_a_flood_of_events_is_summed_up(configured: Configured) -> None:
     assert 'warning suppressed count=3 of="closed"' in text
 
 
-# --- the service manager
-
-
 class Manager:
     """The service manager's end of the notification socket."""
 

@@ -32,9 +32,7 @@ async def test_requests_during_its_start_end_it_not_and_a_rotation_is_not_lost(
 ) -> None:
     log = tmp_path / "vmq.log"
     config = replace(
-        Config(),
-        broker=BrokerOptions(data_dir=str(tmp_path)),
-        log=LogOptions(file=str(log)),
+        Config(), broker=BrokerOptions(data_dir=str(tmp_path)), log=LogOptions(file=str(log))
     )
     share = Share(number=1, listeners=frozenset(), folder=str(tmp_path))
     begin = BeginWorker(WorkerSettings.of(LiveConfig.of(config)), share)

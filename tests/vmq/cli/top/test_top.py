@@ -22,10 +22,7 @@ def test_a_pipe_gets_no_screen(broker: BrokerProcess) -> None:
     here("top", "--data-dir", str(broker.data_dir)).fails(1, "vmq top draws on a terminal")
 
 
-@pytest.mark.parametrize(
-    ("by", "code"),
-    [(b"q", 0), (b"\x03", 0), (signal.SIGHUP, 129)],
-)
+@pytest.mark.parametrize(("by", "code"), [(b"q", 0), (b"\x03", 0), (signal.SIGHUP, 129)])
 def test_however_it_ends_the_terminal_is_as_it_was(
     broker: BrokerProcess, by: bytes | signal.Signals, code: int
 ) -> None:

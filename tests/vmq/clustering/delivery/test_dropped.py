@@ -35,9 +35,7 @@ async def test_what_waits_is_bounded_counted_and_told(tmp_path: Path) -> None:
         await until(lambda: len(b.got) == 3)
 
 
-async def test_what_waited_for_a_removed_member_is_dropped_counted_and_told(
-    tmp_path: Path,
-) -> None:
+async def test_what_waited_for_a_removed_member_is_dropped_counted_and_told(tmp_path: Path) -> None:
     told: list[tuple[str, bytes, str]] = []
     async with sides(tmp_path) as (a, b):
         assert not a.send(b"to a stranger", peer="c")

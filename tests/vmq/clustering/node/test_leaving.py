@@ -24,9 +24,7 @@ def words(*numbers: int) -> list[str]:
 
 
 @asynccontextmanager
-async def group(
-    folder: Path,
-) -> AsyncIterator[tuple[list[Life], Device, Device, Device]]:
+async def group(folder: Path) -> AsyncIterator[tuple[list[Life], Device, Device, Device]]:
     """Three nodes, a group with a member on the second, somebody else on the first, and a publisher on the third."""
     async with AsyncExitStack() as stack:
         a, b, c = await stack.enter_async_context(lives(folder))

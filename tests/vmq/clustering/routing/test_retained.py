@@ -294,9 +294,6 @@ def test_nodes_agree_and_alone_the_last_writer_is_right(
         assert found.get(topic, (b"", 0))[0] in payloads
 
 
-# Real nodes
-
-
 def test_what_was_retained_while_the_broker_was_no_node_is_new_to_the_cluster(
     member: Member,
 ) -> None:

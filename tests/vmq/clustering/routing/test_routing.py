@@ -263,9 +263,6 @@ def test_every_node_gets_what_its_subscribers_match_and_nothing_else(
         three.a.outboxes.sent.clear()
 
 
-# Real nodes
-
-
 async def test_a_node_that_joins_routes_to_what_was_subscribed_before(tmp_path: Path) -> None:
     """Through one node to the third, which both reach; with a topic tree of its own."""
     async with Broker(config(tmp_path, "a")) as a, a.subscribe("t", mountpoint="m") as messages:

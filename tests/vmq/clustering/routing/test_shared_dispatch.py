@@ -269,6 +269,3 @@ def test_each_message_reaches_one_member_at_most_and_one_if_any_stays(
     for client in (*members.values(), steady):
         take(client)
     assert seen == Counter(safe)
-
-
-# Real nodes

@@ -18,10 +18,7 @@ class Member(NamedTuple):
     qos: int
 
 
-MEMBERS = st.lists(
-    st.builds(Member, st.sampled_from(NODES), st.integers(0, 2)),
-    max_size=8,
-)
+MEMBERS = st.lists(st.builds(Member, st.sampled_from(NODES), st.integers(0, 2)), max_size=8)
 
 
 def counted(members: list[Member]) -> dict[str, ShareMembers]:

@@ -288,9 +288,6 @@ def test_a_fence_with_what_is_no_clock_is_refused(runs: list[int]) -> None:
         BarrierRequest(1, {7: runs}).check()
 
 
-# --- the session
-
-
 def test_the_suback_waits_and_so_do_the_packets_behind_it(house: House) -> None:
     asked: list[tuple[str, list[str]]] = []
     pending: list[Pending] = []
@@ -324,9 +321,6 @@ def test_the_suback_waits_and_so_do_the_packets_behind_it(house: House) -> None:
     client.send(mqtt.subscribe_packet(3, ("t", 1)))
     client.lose()
     assert asked[-1] == ("cancelled", [])
-
-
-# --- real brokers
 
 
 def waiting(config_: Any, **changes: Any) -> Any:

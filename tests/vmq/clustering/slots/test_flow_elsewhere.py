@@ -9,15 +9,8 @@ from hypothesis import strategies as st
 
 from tests.vmq.clustering.slots.publishing import CLIENT, Subscribed, numbered, publish
 from vmq.clustering.front.sessions import SessionNode
+from vmq.clustering.messages import fronts
 from vmq.clustering.messages.base import NodeMessage
-from vmq.clustering.messages.fronts import (
-    FromClient,
-    Offer,
-    OfferTaken,
-    SessionMessage,
-    SessionStep,
-    ToClient,
-)
 from vmq.clustering.slots.flow import PACKETS
 from vmq.clustering.slots.here import LocalNode
 from vmq.clustering.slots.reach import Reach
@@ -25,7 +18,7 @@ from vmq.clustering.slots.words import SUBSCRIBE, incarnation_of
 
 WINDOW = 7
 ENCODER: Final = msgspec.msgpack.Encoder()
-DECODER: Final[msgspec.msgpack.Decoder[Any]] = msgspec.msgpack.Decoder(SessionMessage)
+DECODER: Final[msgspec.msgpack.Decoder[Any]] = msgspec.msgpack.Decoder(fronts.SessionMessage)
 
 
 class Pair(Subscribed):
@@ -51,7 +44,7 @@ class Pair(Subscribed):
         self.tick()
         self.connect()
         self.settle()
-        self.near.front.step(self.number, SessionStep(SUBSCRIBE, 1, filters=[("#", 1)]))
+        self.near.front.step(self.number, fronts.SessionStep(SUBSCRIBE, 1, filters=[("#", 1)]))
         self.near.finish()
         self.settle()
 
@@ -180,9 +173,9 @@ def test_a_burst_goes_in_runs() -> None:
     there.acknowledge(50)
     there.settle()
     assert there.got == there.safe == there.published
-    assert there.sent[Offer] == 1
-    assert OfferTaken not in there.sent
-    assert (there.sent[ToClient], there.sent[FromClient]) == (2, 2)
+    assert there.sent[fronts.Offer] == 1
+    assert fronts.OfferTaken not in there.sent
+    assert (there.sent[fronts.ToClient], there.sent[fronts.FromClient]) == (2, 2)
 
 
 def test_packet_ids_begin_again_after_the_last() -> None:
@@ -261,15 +254,15 @@ def test_an_acknowledgement_goes_with_what_else_goes_there_or_soon() -> None:
     there.acknowledge(1)
     assert (there.sent, list(there.near.front.late)) == ({}, [there.number])
     there.publish("t", [b"x"])
-    assert there.sent == {Offer: 1, FromClient: 1}
+    assert there.sent == {fronts.Offer: 1, fronts.FromClient: 1}
     there.settle()
     there.sent.clear()
     there.acknowledge(1)
     there.near.front.flush_late(True)
     there.take()
-    assert there.sent == {FromClient: 1}
+    assert there.sent == {fronts.FromClient: 1}
     there.publish("t", [b"x"] * 4)
     there.settle()
     there.sent.clear()
     there.acknowledge(1)  # half of the window is not free
-    assert there.sent[FromClient] == 1
+    assert there.sent[fronts.FromClient] == 1

@@ -102,10 +102,7 @@ async def test_a_mapping_of_a_queue_with_groups_tells_why_it_waits(
     monkeypatch.setattr("vmq.jobs.mappings.service._AGAIN", 0)
     given = {"all": options("$jobs/orders", "$jobs/log")}
     groups = {"orders": JobOptions(groups=["mail", "audit"])}
-    async with (
-        Broker(config(tmp_path, given, jobs=groups)) as broker,
-        client_of(broker) as redis,
-    ):
+    async with Broker(config(tmp_path, given, jobs=groups)) as broker, client_of(broker) as redis:
         why = "the jobs of orders go to its groups: take from orders@mail, orders@audit"
         await until(lambda: why in list_mappings(broker)[0].error)
         assert why in caplog.text
@@ -165,10 +162,7 @@ async def test_what_fails_is_counted_and_dead_as_the_mapping_says(tmp_path: Path
 
 
 async def test_a_node_that_cannot_add_acknowledges_nothing(tmp_path: Path) -> None:
-    async with (
-        Broker(config(tmp_path, {"hot": HOT})) as broker,
-        peer_of(broker, TCP) as device,
-    ):
+    async with Broker(config(tmp_path, {"hot": HOT})) as broker, peer_of(broker, TCP) as device:
         await connected(device)
         machine(broker).max_memory = 0
         device.send(
@@ -228,10 +222,7 @@ async def test_a_mapping_is_tried_and_nothing_is_sent(tmp_path: Path) -> None:
 
 async def test_a_delayed_target_and_a_mountpoint(tmp_path: Path) -> None:
     mappings = {"later": options("a", "$delayed/1h/b", "$delayed/1h/$jobs/q")}
-    async with (
-        Broker(config(tmp_path, mappings)) as broker,
-        peer_of(broker, TCP) as peer,
-    ):
+    async with Broker(config(tmp_path, mappings)) as broker, peer_of(broker, TCP) as peer:
         await connected(peer)
         await subscribed(peer, "b", 1)
         await peer.ask(publish_packet("a", b"x", qos=1, packet_id=1), b"\x40\x02\x00\x01")

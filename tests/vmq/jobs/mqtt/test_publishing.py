@@ -270,10 +270,7 @@ class Guard(Plugin):
 
     @hook
     async def auth_on_subscribe(
-        self,
-        username: str | None,
-        subscriber_id: SubscriberId,
-        subscriptions: list[Subscription],
+        self, username: str | None, subscriber_id: SubscriberId, subscriptions: list[Subscription]
     ) -> list[Subscription]:
         self.seen += [(each.action, each.topic_filter) for each in subscriptions]
         return [

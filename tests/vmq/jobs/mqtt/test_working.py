@@ -95,8 +95,7 @@ async def test_by_hand_puback_says_only_that_it_came(
     job_id = first.topic.removeprefix("$jobs/mail/manual/")
     assert job_id.encode() in machine(broker).jobs
     peer.send(
-        mqtt.puback_packet(first.packet_id),
-        mqtt.publish_packet("$jobs/mail/nack", job_id.encode()),
+        mqtt.puback_packet(first.packet_id), mqtt.publish_packet("$jobs/mail/nack", job_id.encode())
     )
     again = await job_of(peer)
     assert again.topic == first.topic

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.support.present import present
 from tests.vmq.jobs.storage.test_restoring import Node
 from vmq.jobs.machine import JobMachine
 from vmq.jobs.queue import Job, JobQueue
@@ -98,8 +99,7 @@ def test_a_job_that_is_paged_out_is_found_by_its_id(tmp_path: Path) -> None:
     first, second, *_ = inside
     assert machine.acknowledge(first)
     assert not machine.acknowledge(first)
-    job = machine.find(second)
-    assert job is not None
+    job = present(machine.find(second))
     assert node.body(job) == b"%d" % ids.index(second)
     machine.delete(job)
     assert machine.find(b"D-00000000-" + b"x" * 24 + b"-05a1") is None
@@ -159,11 +159,9 @@ def test_a_restart_pages_out_what_it_need_not_know(tmp_path: Path, has_more: boo
     node, ids = filled(tmp_path)
     machine = node.machine
     for _ in range(5):
-        job = machine.take(queue_of(node), node.now)
-        assert job is not None
+        job = present(machine.take(queue_of(node), node.now))
         machine.acknowledge(job.id)
-    job = machine.take(queue_of(node), node.now)
-    assert job is not None
+    job = present(machine.take(queue_of(node), node.now))
     machine.nack(job, node.now)
     if has_more:
         ids.append(node.add(b"60").id)
@@ -209,10 +207,8 @@ def test_jobs_of_one_pass_are_pages_after_a_restart_each_as_it_was(node: Node) -
 def test_a_segment_is_cleaned_of_jobs_that_are_paged_out(tmp_path: Path) -> None:
     node, _ = filled(tmp_path)
     pager = node.machine.pager
-    segment = node.segments.last
-    assert segment is not None
-    page = pager.in_segment(segment.number)
-    assert page is not None
+    segment = present(node.segments.last)
+    page = present(pager.in_segment(segment.number))
     pager.scatter(page)
     assert pager.in_segment(segment.number - 1) is None
 
@@ -398,8 +394,7 @@ def test_a_job_that_somebody_counts_on_is_so_though_it_was_paged_out(node: Node)
     pages_out(node)
     assert machine.pager.count > 40
     for job_id in ids_of(jobs):
-        job_again = machine.find(job_id)
-        assert job_again is not None
+        job_again = present(machine.find(job_id))
         assert job_again.is_vouched == (job_id in vouched)
 
 

@@ -184,6 +184,5 @@ async def test_what_others_ask_is_checked(tmp_path: Path) -> None:
             ("show_job", b"[[[", 400),
             ("show_job", b'{"id": "none"}', 404),
         ):
-            answer = await questions.ask("b", name, parameters)
-            assert answer is not None
+            answer = present(await questions.ask("b", name, parameters))
             assert answer.status == status

@@ -127,8 +127,7 @@ async def test_an_id_that_is_unknown_here_is_acknowledged_by_who_may_do_so_every
     tmp_path: Path,
 ) -> None:
     async with job_nodes(tmp_path, "ab") as (a, b):
-        service = a.broker.jobs.service
-        assert service is not None
+        service = present(a.broker.jobs.service)
         hooks = service.listeners[0].door.hooks
         refused, granted = [await b("ADDJOB", "q", "x", 5000, "REPLICATE", 1) for _ in range(2)]
         hooks.auth_on_subscribe = lambda *_asked: Refuse("not everywhere")

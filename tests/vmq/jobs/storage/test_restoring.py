@@ -355,10 +355,7 @@ WORDS = (
     "add add delayed key take take ack nack aside unseen enqueue pass commit commit restart clean "
     "delete index"
 )
-STEPS = st.lists(
-    st.tuples(st.sampled_from(WORDS.split()), st.integers(0, 12)),
-    max_size=60,
-)
+STEPS = st.lists(st.tuples(st.sampled_from(WORDS.split()), st.integers(0, 12)), max_size=60)
 
 
 @settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -102,10 +102,7 @@ def test_a_port_that_is_taken_is_news(running: Running) -> None:
 
 def test_where_files_lie_is_told_to_fronts_only(running: Running) -> None:
     for face in FACES:
-        with (
-            serving(face, running) as server,
-            flight.connect(("127.0.0.1", server.port)) as client,
-        ):
+        with serving(face, running) as server, flight.connect(("127.0.0.1", server.port)) as client:
             with pytest.raises(flight.FlightServerError, match="there is no action 'locate'"):
                 act(client, "locate", stream="s")
             assert "locate" not in {each.type for each in client.list_actions()}

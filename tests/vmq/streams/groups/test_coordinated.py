@@ -13,29 +13,12 @@ from random import Random
 import pytest
 
 from tests.simulator.seeds import each_seed
+from vmq.streams.groups import records, talk
 from vmq.streams.groups.coordinator import Answers, GroupCoordinator
 from vmq.streams.groups.machine import Effect, GivePartition, LosePartition, PartitionHold
-from vmq.streams.groups.records import (
-    GroupKey,
-    GroupPlace,
-    GroupPlaces,
-    PutPlace,
-    Row,
-    decode_row,
-    encode_row,
-)
 from vmq.streams.groups.share import BEAT, GroupShare
-from vmq.streams.groups.talk import (
-    AskGroups,
-    ChangeGroup,
-    Grant,
-    GroupBeat,
-    GroupChanged,
-    decode_saying,
-    encode_saying,
-)
 
-KEY = GroupKey("g", "s\0#\0")
+KEY = records.GroupKey("g", "s\0#\0")
 PARTITIONS = 4
 STEP = 0.1
 
@@ -49,8 +32,8 @@ class World:
         self.calm = False
         self.events: list[tuple[float, int, Callable[[], None]]] = []
         self.order = count()
-        self.log: list[Row] = []
-        self.kept = GroupPlaces()
+        self.log: list[records.Row] = []
+        self.kept = records.GroupPlaces()
         self.term = 0
         self.pending: list[Entry] = []
         self.acknowledged = dict.fromkeys(range(PARTITIONS), 0)
@@ -105,9 +88,9 @@ class World:
         node.coordinator.lead(term, places, node.clock())
 
     def append(self, rows: list[bytes]) -> None:
-        new = [decode_row(each) for each in rows]
+        new = [records.decode_row(each) for each in rows]
         for row in new:
-            if isinstance(row, PutPlace):
+            if isinstance(row, records.PutPlace):
                 before = self.kept.places.get(KEY)
                 for number, position in row.positions:
                     assert position <= self.acknowledged[number], "a row was skipped"
@@ -185,7 +168,7 @@ class Node:
         if share.is_dirty or self.clock() - self.beaten >= BEAT or random.random() < 0.1:
             self.beaten = self.clock()
             beat = share.beat(self.clock(), share.positions, share.deliveries, {})
-            raw = encode_saying(beat)
+            raw = talk.encode_saying(beat)
             for node in world.nodes:
                 self.send(partial(node.hear, self.name, raw))
         self.coordinate()
@@ -208,8 +191,8 @@ class Node:
             self.world.later(self.world.delay(), what)
 
     def hear(self, sender: str, raw: bytes) -> None:
-        said = decode_saying(raw)
-        assert isinstance(said, GroupBeat)
+        said = talk.decode_saying(raw)
+        assert isinstance(said, talk.GroupBeat)
         self.coordinator.on_beat(sender, said, self.clock())
         self.coordinate()
 
@@ -218,7 +201,8 @@ class Node:
         if not coordinator.is_due(self.clock()):
             return
         entry = Entry(
-            [encode_row(each) for each in coordinator.propose(self.clock())], coordinator.term
+            [records.encode_row(each) for each in coordinator.propose(self.clock())],
+            coordinator.term,
         )
         world.later(world.random.uniform(0, 0.1), lambda: self.decide(entry))
         world.later(world.random.uniform(0.1, 0.5), lambda: self.learn(entry))
@@ -242,12 +226,12 @@ class Node:
     def tell(self, answers: Answers) -> None:
         for name, answer in answers:
             node = next(each for each in self.world.nodes if each.name == name)
-            raw = encode_saying(answer)
+            raw = talk.encode_saying(answer)
             self.send(partial(node.on_answer, raw))
 
     def on_answer(self, raw: bytes) -> None:
-        said = decode_saying(raw)
-        if isinstance(said, Grant):
+        said = talk.decode_saying(raw)
+        if isinstance(said, talk.Grant):
             self.obey(self.share.on_grant(said, self.clock()))
 
     def resign_before(self, term: int) -> Callable[[], None]:
@@ -311,14 +295,14 @@ def world() -> World:
     return found
 
 
-def answered(world: World, change: ChangeGroup) -> GroupChanged:
+def answered(world: World, change: talk.ChangeGroup) -> talk.GroupChanged:
     coordinator = world.nodes[0].coordinator
     coordinator.on_change("b", change)
     rows = coordinator.propose(world.nodes[0].clock())
     world.acknowledged = dict.fromkeys(range(PARTITIONS), 1 << 40)
-    coordinator_rows = [encode_row(each) for each in rows]
-    world.log += [decode_row(each) for each in coordinator_rows]
-    (found,) = [each for _, each in coordinator.committed() if isinstance(each, GroupChanged)]
+    coordinator_rows = [records.encode_row(each) for each in rows]
+    world.log += [records.decode_row(each) for each in coordinator_rows]
+    (found,) = [each for _, each in coordinator.committed() if isinstance(each, talk.GroupChanged)]
     return found
 
 
@@ -326,18 +310,18 @@ def test_an_operator_sets_and_forgets_a_group_without_members(world: World) -> N
     share = world.nodes[1].share
     share.join("m")
     world.run(3)
-    (found,) = world.nodes[0].coordinator.on_ask(AskGroups(1, "g"))
+    (found,) = world.nodes[0].coordinator.on_ask(talk.AskGroups(1, "g"))
     assert [each.name for each in found.groups[0].members] == ["m"]
     assert [number for number, _ in found.groups[0].holders] == list(range(PARTITIONS))
-    assert "has members" in answered(world, ChangeGroup(1, *KEY, [(0, 0)])).error
+    assert "has members" in answered(world, talk.ChangeGroup(1, *KEY, [(0, 0)])).error
     share.leave("m")
     world.run(3)
     assert share.is_over
-    assert answered(world, ChangeGroup(2, *KEY, [(0, 7)])).error == ""
+    assert answered(world, talk.ChangeGroup(2, *KEY, [(0, 7)])).error == ""
     assert world.nodes[0].coordinator.kept.places[KEY].positions == {0: 7}
-    assert answered(world, ChangeGroup(3, *KEY, None)).error == ""
-    assert "there is no group" in answered(world, ChangeGroup(4, *KEY, None)).error
-    (found,) = world.nodes[0].coordinator.on_ask(AskGroups(1))
+    assert answered(world, talk.ChangeGroup(3, *KEY, None)).error == ""
+    assert "there is no group" in answered(world, talk.ChangeGroup(4, *KEY, None)).error
+    (found,) = world.nodes[0].coordinator.on_ask(talk.AskGroups(1))
     assert (found.groups, found.is_last) == ([], True)
 
 
@@ -350,8 +334,8 @@ def test_a_new_group_begins_when_all_partitions_answer(
     errors: list[str] = []
 
     def take(raw: bytes) -> None:
-        said = decode_saying(raw)
-        assert isinstance(said, Grant)
+        said = talk.decode_saying(raw)
+        assert isinstance(said, talk.Grant)
         errors.append(said.error)
 
     monkeypatch.setattr(node, "on_answer", take)
@@ -371,7 +355,7 @@ def test_all_places_are_written_again(world: World) -> None:
     names = [type(each).__name__ for each in world.log[before:]]
     begin = before + names.index("BeginAll")
     assert "EndAll" in names
-    again = GroupPlaces()
+    again = records.GroupPlaces()
     again.apply(world.log[begin:])
     assert again.places == world.kept.places
 
@@ -381,7 +365,7 @@ OLD, NEW = "000000000001-a", "000000001000-b"
 
 def said(
     coordinator: GroupCoordinator, node: str, stream: str, number: int = 1, *, held: int = 0
-) -> Grant:
+) -> talk.Grant:
     """What a node is granted that has a member in a stream, and says that it is somewhere in partition 0."""
     share = GroupShare(KEY, 1)
     share.begin(stream, {0: 5})
@@ -392,7 +376,7 @@ def said(
     coordinator.on_beat(node, share.beat(0.0, {0: 70}, {}, {}), 100.0)
     coordinator.propose(100.0)
     (grant,) = [each for to, each in coordinator.committed() if to == node]
-    assert isinstance(grant, Grant)
+    assert isinstance(grant, talk.Grant)
     return grant
 
 
@@ -403,7 +387,7 @@ def said(
 )
 def test_a_place_counts_in_its_own_stream_alone(kept: str, used: int, position: int) -> None:
     coordinator = GroupCoordinator(lambda: 10_000)
-    coordinator.lead(1, {KEY: GroupPlace({0: 60}, {0: 2}, {0: 9}, used, {}, kept)}, 0.0)
+    coordinator.lead(1, {KEY: records.GroupPlace({0: 60}, {0: 2}, {0: 9}, used, {}, kept)}, 0.0)
     coordinator.old.clear()
     (given,) = said(coordinator, "a", NEW).given
     assert given.start == position

@@ -174,8 +174,7 @@ class RestingLoop:
 
 
 @pytest.mark.parametrize(
-    ("qos", "topic"),
-    [(0, "$replay/earliest/s/#"), (1, "$share/g/$stream/s;from=earliest/s/#")],
+    ("qos", "topic"), [(0, "$replay/earliest/s/#"), (1, "$share/g/$stream/s;from=earliest/s/#")]
 )
 async def test_history_rests_while_others_have_messages_and_what_is_new_does_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, qos: int, topic: str

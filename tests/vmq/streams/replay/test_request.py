@@ -7,14 +7,7 @@ from urllib.parse import quote
 import pytest
 
 from tests.vmq.streams.support import options
-from vmq.mqtt.special import (
-    SpecialTopicError,
-    canonical,
-    history_of,
-    is_read,
-    is_served,
-    with_filter,
-)
+from vmq.mqtt import special
 from vmq.streams.replay.request import ReplayRequest
 
 NOW = 1_700_000_000.0
@@ -104,7 +97,7 @@ def test_what_holds_unless_it_is_said() -> None:
     ],
 )
 def test_what_means_nothing(text: str, reason: str) -> None:
-    with pytest.raises(SpecialTopicError) as caught:
+    with pytest.raises(special.SpecialTopicError) as caught:
         request(text)
     assert any(each in str(caught.value) for each in reason.split("|"))
 
@@ -125,7 +118,7 @@ def test_what_means_nothing(text: str, reason: str) -> None:
     ],
 )
 def test_what_loops_is_not_let_in(call: str) -> None:
-    with pytest.raises(SpecialTopicError, match="may not call"):
+    with pytest.raises(special.SpecialTopicError, match="may not call"):
         request("earliest;where=" + quote(f"[1].{call} (x, x > 1)", safe="") + "/a")
 
 
@@ -151,12 +144,12 @@ def test_the_first_stream_that_keeps_all_of_it() -> None:
 
 def test_no_stream_keeps_it() -> None:
     there = streams(a=["a/+"])
-    with pytest.raises(SpecialTopicError, match=r"no stream keeps all topics of a/#"):
+    with pytest.raises(special.SpecialTopicError, match=r"no stream keeps all topics of a/#"):
         request("earliest/a/#").stream_of(there)
-    with pytest.raises(SpecialTopicError, match=r"there is no stream 'x'; there are: a"):
+    with pytest.raises(special.SpecialTopicError, match=r"there is no stream 'x'; there are: a"):
         request("earliest;stream=x/a/1").stream_of(there)
     with pytest.raises(
-        SpecialTopicError, match=r"stream 'a' keeps no topic of b/#; it keeps: a/\+"
+        special.SpecialTopicError, match=r"stream 'a' keeps no topic of b/#; it keeps: a/\+"
     ):
         request("earliest;stream=a/b/#").stream_of(there)
     assert request("earliest;stream=a/#").stream_of(there).name == "a"
@@ -164,12 +157,12 @@ def test_no_stream_keeps_it() -> None:
 
 def test_as_plugins_see_it() -> None:
     text = "$replay/-1h;as=x;where=true/a/#"
-    assert is_served(text)
-    assert is_read(text)
-    assert canonical(text) == "a/#"
-    assert history_of(text) == "-1h"
-    assert with_filter(text, "b/+") == "$replay/-1h;as=x;where=true/b/+"
-    assert is_served("$share/g/$replay/-1h/a")
-    assert is_read("$share/g/$replay/-1h/a")
-    assert canonical("$replay/-1h;x/a") == "$replay/-1h;x/a"
-    assert not is_read("$jobs/a")
+    assert special.is_served(text)
+    assert special.is_read(text)
+    assert special.canonical(text) == "a/#"
+    assert special.history_of(text) == "-1h"
+    assert special.with_filter(text, "b/+") == "$replay/-1h;as=x;where=true/b/+"
+    assert special.is_served("$share/g/$replay/-1h/a")
+    assert special.is_read("$share/g/$replay/-1h/a")
+    assert special.canonical("$replay/-1h;x/a") == "$replay/-1h;x/a"
+    assert not special.is_read("$jobs/a")

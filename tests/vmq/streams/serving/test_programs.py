@@ -14,18 +14,9 @@ import pytest
 
 from tests.simulator.seeds import each_seed
 from tests.vmq.streams.support import options
+from vmq.streams.flight import groups
 from vmq.streams.flight import groups as flight_groups
 from vmq.streams.flight.access import Access, Anybody
-from vmq.streams.flight.groups import (
-    ACTIONS,
-    Asked,
-    BeatQuery,
-    GroupAnswer,
-    JoinQuery,
-    LeaveQuery,
-    UnknownMemberError,
-    group_answer,
-)
 from vmq.streams.flight.tickets import BadTicketError
 from vmq.streams.log.errors import PassingError, StreamError
 from vmq.streams.replay import group as module
@@ -35,7 +26,7 @@ from vmq.streams.serving.programs import Judged, Programs
 from vmq.streams.staging.parts import Staging
 
 PARTITIONS = 3
-ASKED = JoinQuery(stream="s", group="g", start="earliest")
+ASKED = groups.JoinQuery(stream="s", group="g", start="earliest")
 
 
 def begin(start: ReplayStart, stream: Any) -> None:
@@ -123,7 +114,7 @@ class Member:
         self.parts: dict[int, Part] = {}
         self.lease_until = 0.0
         #: Answers on their way: when they come, when the question left, and what was committed by it.
-        self.answers: list[tuple[float, float, GroupAnswer, dict[int, int]]] = []
+        self.answers: list[tuple[float, float, groups.GroupAnswer, dict[int, int]]] = []
 
     def may_hand_over(self, number: int) -> bool:
         part = self.parts.get(number)
@@ -145,7 +136,7 @@ class Member:
         if self.answers or not self.name:
             return
         done = {n: part.position for n, part in self.parts.items() if commits and part.first >= 0}
-        asked = BeatQuery(
+        asked = groups.BeatQuery(
             member=self.name,
             has={n: p.first for n, p in self.parts.items() if p.first >= 0 and n not in done},
             commit={n: (self.parts[n].generation, position) for n, position in done.items()},
@@ -155,7 +146,7 @@ class Member:
             return  # the question is lost
         try:
             answer = await self.world.programs.beat(None, asked, still_may=True)
-        except UnknownMemberError:
+        except groups.UnknownMemberError:
             self.name, self.lease_until = "", 0.0
             self.parts.clear()
             return
@@ -165,7 +156,7 @@ class Member:
                 self.world.committed[number] = position
         self.send(answer, done)
 
-    def send(self, answer: GroupAnswer, done: dict[int, int]) -> None:
+    def send(self, answer: groups.GroupAnswer, done: dict[int, int]) -> None:
         random, now = self.world.random, self.world.now
         if random.random() < 0.1 and self.name:
             return  # it is lost
@@ -194,8 +185,8 @@ class Member:
         self.world.members.remove(self)
         if self.name and self.world.random.random() < 0.5:  # else it is killed
             try:
-                await self.world.programs.leave(None, LeaveQuery(member=self.name))
-            except UnknownMemberError:
+                await self.world.programs.leave(None, groups.LeaveQuery(member=self.name))
+            except groups.UnknownMemberError:
                 pass
 
 
@@ -243,7 +234,7 @@ BAD = [
 MEMBER = "0" * 32
 
 
-@pytest.mark.parametrize("action", sorted(ACTIONS))
+@pytest.mark.parametrize("action", sorted(groups.ACTIONS))
 def test_what_means_nothing_is_a_clear_error(action: str) -> None:
     class Nobody:
         def ask(self, *_: object) -> Any:
@@ -262,22 +253,24 @@ def test_what_means_nothing_is_a_clear_error(action: str) -> None:
     ]
     for body in [*BAD, *map(msgspec.json.encode, more)]:
         with pytest.raises(BadTicketError, match="accepted"):
-            group_answer(Nobody(), Anybody(), None, action, body, threading.Event())
+            groups.group_answer(Nobody(), Anybody(), None, action, body, threading.Event())
 
 
 def test_an_end_waits_for_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flight_groups, "_LOOK", 0.0)
-    waiting: Future[GroupAnswer] = Future()
+    waiting: Future[groups.GroupAnswer] = Future()
 
     class Silent:
-        def ask(self, access: Access, user: str | None, asked: Asked) -> Future[GroupAnswer]:
+        def ask(
+            self, access: Access, user: str | None, asked: groups.Asked
+        ) -> Future[groups.GroupAnswer]:
             return waiting
 
     stopping = threading.Event()
     stopping.set()
-    body = msgspec.json.encode(LeaveQuery(member="0" * 32))
+    body = msgspec.json.encode(groups.LeaveQuery(member="0" * 32))
     with pytest.raises(PassingError, match="does not answer"):
-        group_answer(Silent(), Anybody(), None, "group-leave", body, stopping)
+        groups.group_answer(Silent(), Anybody(), None, "group-leave", body, stopping)
     assert waiting.cancelled()
 
 
@@ -299,8 +292,8 @@ async def test_a_program_that_commits_nothing_for_a_minute_has_no_lease() -> Non
     judged = Judged(Anybody(), [], world.now)
     answer = await world.programs.join(judged, None, ASKED)
 
-    async def beat(**more: Any) -> GroupAnswer:
-        asked = BeatQuery(member=answer.member, has={0: 0}, **more)
+    async def beat(**more: Any) -> groups.GroupAnswer:
+        asked = groups.BeatQuery(member=answer.member, has={0: 0}, **more)
         return await world.programs.beat(None, asked, still_may=True)
 
     lease = 5.0

@@ -168,10 +168,7 @@ def test_where_both_keep_a_message_both_commit(
     durable(stored, "sleeper").send(mqtt.subscribe_packet(1, ("s/#", 2)))
     client = durable(stored, "c")
     client.send(mqtt.publish_packet("s/a", b"x", qos=qos, packet_id=7))
-    steps: list[Callable[[], object]] = [
-        stored.commit,
-        lambda: tap.commit(stored, 1),
-    ]
+    steps: list[Callable[[], object]] = [stored.commit, lambda: tap.commit(stored, 1)]
     if not store_first:
         steps.reverse()
     steps[0]()
@@ -299,10 +296,7 @@ def test_wills_and_retained_messages_land(house: House, tap: Tap) -> None:
     client = house.client("c", will=mqtt.Will("s/gone", b"will", qos=1))
     client.send(mqtt.publish_packet("s/a", b"kept", retain=True))
     client.lose()
-    assert tap.rows == [
-        (b"s/a", b"kept", 0, True, "c"),
-        (b"s/gone", b"will", 1, False, "c"),
-    ]
+    assert tap.rows == [(b"s/a", b"kept", 0, True, "c"), (b"s/gone", b"will", 1, False, "c")]
 
 
 async def test_every_listener_and_the_process_itself_are_kept_but_no_mountpoint(
