@@ -12,6 +12,7 @@ from pyarrow import flight
 
 from tests.attacks.test_session_damage import health
 from tests.conftest import BrokerFactory
+from tests.support.flipped import flip
 from tests.support.wire import PUBACK, ConnectionEnded, Wire, publish_packet
 from tests.vmq.cli.program import Finished
 from tests.vmq.cli.program import run as run_command
@@ -51,9 +52,7 @@ def test_one_flipped_byte_stops_one_partition(fresh_broker: BrokerFactory, tmp_p
         assert all(publish(broker, topic) for topic in topics)
     assert broker.terminate() == 0
     (segment,) = (tmp_path / "streams" / "kept" / "0").glob("*.arrows")
-    raw = bytearray(segment.read_bytes())
-    raw[-9] ^= 8
-    segment.write_bytes(raw)
+    flip(segment, -9)
 
     broker = fresh_broker(LISTEN, tmp_path, ENV)
     broker.wait_log(
@@ -86,12 +85,6 @@ def test_one_flipped_byte_stops_one_partition(fresh_broker: BrokerFactory, tmp_p
     assert all(publish(broker, topic) for topic in topics)
 
 
-def flip(path: Path) -> None:
-    raw = bytearray(path.read_bytes())
-    raw[len(raw) // 2] ^= 8
-    path.write_bytes(raw)
-
-
 def sealed_segments(broker: BrokerProcess, data: Path) -> list[Path]:
     """Fills the first two segments of a partition; each message is most of one, so nothing is to be merged."""
     with Wire.connected(broker.tcp, "publisher") as wire:
@@ -113,7 +106,7 @@ def test_a_flipped_byte_in_a_sealed_segment_is_told_though_nobody_reads_it(
     broker = fresh_broker(LISTEN, tmp_path, SEALED)
     hurt, _ = sealed_segments(broker, tmp_path)
     assert broker.terminate() == 0
-    flip(hurt)
+    flip(hurt, hurt.stat().st_size // 2)
     broker = fresh_broker(LISTEN, tmp_path, SEALED)
     broker.wait_log(f"error stream=kept partition=0: readers are refused from there on: {hurt}")
     status, found = health(broker)
@@ -128,7 +121,7 @@ def test_what_a_reader_by_flight_meets_is_told(fresh_broker: BrokerFactory, tmp_
     env = {**SEALED, "VMQ_BROKER__STREAM_SCRUB_RATE": "0"}
     broker = fresh_broker((*LISTEN, "grpc://127.0.0.1:0"), tmp_path, env)
     hurt, whole = sealed_segments(broker, tmp_path)
-    flip(hurt)
+    flip(hurt, hurt.stat().st_size // 2)
     assert health(broker)[1]["status"] == "ok"
     url = next(each for each in broker.urls if each.startswith("grpc://"))
     with flight.connect(url) as client:
@@ -152,7 +145,7 @@ def test_what_verify_finds_is_told_by_the_broker_that_runs(
     env = {**SEALED, "VMQ_BROKER__STREAM_SCRUB_RATE": "0"}
     broker = fresh_broker(LISTEN, tmp_path, env)
     _, hurt = sealed_segments(broker, tmp_path)
-    flip(hurt)
+    flip(hurt, hurt.stat().st_size // 2)
     assert health(broker)[1]["status"] == "ok"
     verified = run(tmp_path, "verify")
     verified.tells(1, f"{hurt} is damaged at byte")

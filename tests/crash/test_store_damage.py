@@ -17,6 +17,7 @@ from pathlib import Path
 import plyvel
 import pytest
 
+from tests.support.flipped import flip
 from tests.support.wire import Wire
 from vmq.mqtt.message import Delivery, Message
 from vmq.store.opening import open_store, stored_retained, stored_sessions
@@ -149,12 +150,6 @@ def made(whole: Made) -> Made:
     return whole.copy(whole.data.parent / "damaged")
 
 
-def flip(path: Path, position: int, bit: int = 0) -> None:
-    raw = bytearray(path.read_bytes())
-    raw[position] ^= 1 << bit
-    path.write_bytes(raw)
-
-
 def flip_payload(made: Made, key: tuple[str, str, str], pattern: str) -> None:
     """Damages one message where it lies in a file."""
     path = made.file(pattern)
@@ -184,7 +179,7 @@ def test_a_flipped_bit_is_never_served(whole: Made, pattern: str) -> None:
     for _ in range(60):
         made = whole.copy(whole.data.parent / "damaged")
         position, bit = rng.randrange(size), rng.randrange(8)
-        flip(made.file(pattern), position, bit)
+        flip(made.file(pattern), position, 1 << bit)
         try:
             found = read(made.data)
         except UNREADABLE:

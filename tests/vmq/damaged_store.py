@@ -3,6 +3,7 @@
 import random
 from pathlib import Path
 
+from tests.support.flipped import flip
 from vmq.mqtt.message import Delivery, Message
 from vmq.store.files import read_version
 from vmq.store.opening import open_store
@@ -51,8 +52,7 @@ def hurt(data: Path, key: bytes) -> Path:
     """Damages the block that has a record."""
     ((table_number, table),) = read_version(data / "store").tables.items()
     path = data / "store" / f"{table_number:06}.ldb"
-    raw = bytearray(path.read_bytes())
-    (block,) = [each for each in blocks_of(bytes(raw), table) if each.first <= key <= each.last]
-    raw[block.offset + block.size // 2] ^= 1
-    path.write_bytes(raw)
+    blocks = blocks_of(path.read_bytes(), table)
+    (block,) = [each for each in blocks if each.first <= key <= each.last]
+    flip(path, block.offset + block.size // 2)
     return path

@@ -11,6 +11,7 @@ from typing import Any
 import plyvel
 import pytest
 
+from tests.support.flipped import flip
 from tests.vmq.test_store_model import commit, delivery, number
 from vmq.mqtt.message import Message
 from vmq.store import opening
@@ -141,11 +142,8 @@ MARK = bytes(range(200, 240))
 def flip_mark(path: Path) -> None:
     """Damages the block of a table that holds the mark."""
     for table in path.glob("*.ldb"):
-        raw = bytearray(table.read_bytes())
-        if MARK in raw:
-            raw[raw.index(MARK)] ^= 1
-            table.write_bytes(raw)
-            return
+        if MARK in (raw := table.read_bytes()):
+            return flip(table, raw.index(MARK))
     raise AssertionError("the mark is in no table")
 
 

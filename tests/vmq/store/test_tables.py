@@ -9,6 +9,7 @@ import plyvel
 import pyarrow as pa
 import pytest
 
+from tests.support.flipped import flip
 from vmq.store.damage import Damage, LostKeys
 from vmq.store.files import KEY_TAIL, LiveTable, read_version
 from vmq.store.lines import END
@@ -83,18 +84,17 @@ def test_only_what_a_damaged_block_had_is_lost(folder: Path, seed: int) -> None:
 @pytest.mark.parametrize("back", (1, 20, 40, 47, 60, 200))
 def test_a_table_whose_index_is_damaged_is_blanked_whole(folder: Path, back: int) -> None:
     path, table = the_table(folder)
-    raw = bytearray(path.read_bytes())
-    raw[-back] ^= 255
-    path.write_bytes(raw)
+    flip(path, -back, 255)
+    size = path.stat().st_size
     found = bad_blocks(path, table)
     if not found:  # of no use: the index of filters, or padding
         assert len(read_all(folder)) == RECORDS
         return
     (block,) = found
-    assert (block.offset, block.size) == (0, len(raw))
+    assert (block.offset, block.size) == (0, size)
     assert (block.first, block.last) == (b"key-000000", b"key-%06d" % (RECORDS - 1))
     blank(path, block)
-    assert path.stat().st_size == len(raw)
+    assert path.stat().st_size == size
     assert read_all(folder) == {}
 
 

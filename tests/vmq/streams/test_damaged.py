@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.flipped import flip
 from tests.vmq.streams.support import Opener, options, payloads
 from vmq.config.streams import StreamOptions
 from vmq.streams.appender import REFUSED
@@ -41,9 +42,7 @@ async def fill(catalog: Catalog, payload: bytes) -> dict[bytes, int]:
 def flip_last(folder: Path) -> Path:
     """Flips a bit in the last batch of a partition."""
     path = max(folder.glob("*.arrows"))
-    raw = bytearray(path.read_bytes())
-    raw[-9] ^= 8
-    path.write_bytes(raw)
+    flip(path, -9)
     return path
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.flipped import flip
 from tests.vmq.streams.support import make, payloads, put, rows_from
 from vmq.streams import far
 from vmq.streams.far import FarCursor, FarLog, Located, examine, locate
@@ -54,9 +55,8 @@ def test_damage_is_found_wherever_a_batch_lies(tmp_path: Path, hurt: int) -> Non
         put(partition, rows_from(number, 1))
     partition.roll()
     path = partition.sealed[0].path
-    raw = bytearray(path.read_bytes())
-    raw[raw.index(b"crc32c=", raw.index(b"offset=%020d" % hurt)) - 100] ^= 1
-    path.write_bytes(raw)
+    raw = path.read_bytes()
+    flip(path, raw.index(b"crc32c=", raw.index(b"offset=%020d" % hurt)) - 100)
     with pytest.raises(DamagedError, match=f"offset {hurt}"):
         examine(partition, hurt)
     assert [flaw.offset for flaw in partition.flaws.values()] == [hurt]

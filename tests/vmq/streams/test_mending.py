@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.flipped import flip
 from tests.vmq.streams.support import options, put, read_all, rows_from
 from vmq.streams.definition import lock_folder, write_definition
 from vmq.streams.log.errors import DamagedError, StreamError
@@ -43,12 +44,6 @@ def write_definition_of(streams: Path) -> None:
 
 def segments(streams: Path) -> list[Path]:
     return sorted((streams / "s" / "0").glob("*.arrows"))
-
-
-def flip(path: Path, position: int) -> None:
-    raw = bytearray(path.read_bytes())
-    raw[position] ^= 1
-    path.write_bytes(raw)
 
 
 def damage_last_batch(streams: Path) -> None:

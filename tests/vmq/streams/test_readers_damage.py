@@ -5,6 +5,7 @@ import random
 from pathlib import Path
 
 import vmq.streams
+from tests.support.flipped import flip
 from tests.support.wire import PUBACK, Wire, publish_packet
 from tests.vmq.cli.program import here
 from vmq.streams.client.errors import GroupError
@@ -41,9 +42,7 @@ def damage(folder: Path) -> list[int]:
     """Flips a bit in the middle of a segment; returns the offsets in front of the batch that it is in."""
     paths = sorted(folder.glob("*.arrows"))
     assert len(paths) > 3
-    raw = bytearray(paths[1].read_bytes())
-    raw[len(raw) * 2 // 3] ^= 1
-    paths[1].write_bytes(raw)
+    flip(paths[1], paths[1].stat().st_size * 2 // 3)
     found: list[int] = []
     try:
         for span in StoredPartition(folder, "s", 0).spans():

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from tests.support.flipped import flip
 from tests.vmq.jobs.storage.test_restoring import Node
 from vmq.jobs.queue import Job
 from vmq.jobs.storage import segments
@@ -37,12 +38,6 @@ def places(data: bytes) -> list[tuple[int, int, int]]:
         found.append((at, middle, middle + bodies))
         at = middle + bodies
     return found
-
-
-def flip(path: Path, at: int) -> None:
-    data = bytearray(path.read_bytes())
-    data[at] ^= 16
-    path.write_bytes(data)
 
 
 def ids(jobs: list[Job]) -> set[bytes]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.flipped import flip
 from tests.support.until import PATIENCE
 from tests.vmq.streams.support import make, put, rows_from
 from vmq.streams.log.cursor import Cursor
@@ -31,12 +32,6 @@ def partition(tmp_path: Path) -> Iterator[Partition]:
     made.close()
 
 
-def flip(path: Path) -> None:
-    raw = bytearray(path.read_bytes())
-    raw[-40] ^= 8
-    path.write_bytes(raw)
-
-
 def scrubber(*partitions: Partition, rate: int = 1 << 40) -> Scrubber:
     return Scrubber(lambda: partitions, rate)
 
@@ -47,7 +42,7 @@ def test_a_round_notes_what_is_damaged_once(
     scrubber(partition).round()
     assert partition.flaws == {}
     hurt = partition.sealed[1].path
-    flip(hurt)
+    flip(hurt, -40)
     for _ in range(2):
         scrubber(partition).round()
     assert list(partition.flaws) == [hurt]
@@ -57,7 +52,7 @@ def test_a_round_notes_what_is_damaged_once(
 
 def test_what_a_reader_meets_is_noted_too(partition: Partition) -> None:
     hurt = partition.sealed[0].path
-    flip(hurt)
+    flip(hurt, -40)
     with Cursor(partition, 0) as cursor, pytest.raises(DamagedError):
         cursor.read(None)
     assert list(partition.flaws) == [hurt]
@@ -98,7 +93,7 @@ def test_who_asks_need_not_wait_for_the_round(tmp_path: Path, partition: Partiti
     other = make(tmp_path / "1")
     put(other, rows_from(0, 10))
     other.roll()
-    flip(other.sealed[0].path)
+    flip(other.sealed[0].path, -40)
     noted = threading.Event()
     other.flaws = Watched(noted)
     for rate in (0, 1):
@@ -133,7 +128,7 @@ def test_what_nobody_expected_ends_no_round(
     other = make(tmp_path / "1")
     put(other, rows_from(0, 10))
     other.roll()
-    flip(other.sealed[0].path)
+    flip(other.sealed[0].path, -40)
 
     def fail(fd: int, path: Path, *arguments: Any) -> object:
         if path.parent == partition.folder:

@@ -5,6 +5,7 @@ from random import Random
 
 import pytest
 
+from tests.support.flipped import flip
 from tests.support.present import present
 from tests.vmq.streams.replica.support import partition_in, seen
 from tests.vmq.streams.replica.test_log import fetch, filled
@@ -32,9 +33,7 @@ def flip_batch(
     offset = segment.offsets[number]
     end = [*segment.offsets, segment.end][number + 1]
     segment.close()
-    raw = bytearray(sealed.path.read_bytes())
-    raw[begin + 5 if head else behind - 3] ^= 16
-    sealed.path.write_bytes(raw)
+    flip(sealed.path, begin + 5 if head else behind - 3)
     partition.note(DamagedError(sealed.path, begin, offset, "a test"))
     assert log.find_damage() is None
     return offset, end
@@ -155,10 +154,8 @@ def test_a_file_whose_batches_are_whole_loses_nothing(tmp_path: Path) -> None:
     one, leader = filled(tmp_path / "one")
     wanted = seen(one)
     path = one.sealed[1].path
-    raw = bytearray(path.read_bytes())
-    raw[-len(END)] ^= 1
-    raw[20] ^= 1
-    path.write_bytes(raw)
+    flip(path, -len(END))
+    flip(path, 20)
     one.note(DamagedError(path, 0, one.sealed[1].base, "a test"))
     assert leader.log.find_damage() is None
     give_up(leader.log)

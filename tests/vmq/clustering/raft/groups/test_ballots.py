@@ -12,6 +12,7 @@ import crc32c
 import msgspec
 import pytest
 
+from tests.support.flipped import flip
 from vmq.clustering.raft.groups.ballots import Ballots
 from vmq_cluster.raft.effects import Ballot
 from vmq_cluster.raft.members import Members
@@ -67,9 +68,7 @@ def test_who_cannot_read_a_vote_comes_back_under_another_name(tmp_path: Path) ->
     path = tmp_path / "ballots"
     first = written(path)
     first.close()
-    raw = bytearray(path.read_bytes())
-    raw[len(raw) // 2] ^= 1
-    path.write_bytes(raw)
+    flip(path, path.stat().st_size // 2)
     again = Ballots(path)
     assert again.identity != first.identity
     assert again.known == {}
