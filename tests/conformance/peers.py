@@ -1,6 +1,7 @@
 """The clients of one test, and the sentences that conformance tests are made of."""
 
 from contextlib import ExitStack
+from typing import Any
 
 from tests.support import wire as mqtt
 from vmq.testing.process import BrokerProcess
@@ -56,16 +57,10 @@ class Peers:
         """A TCP connection on which nothing was sent yet, from a local address if one is given."""
         return self._stack.enter_context(mqtt.Wire(mqtt.TcpStream(self.broker.tcp, source=source)))
 
-    def client(
-        self,
-        part: str = "",
-        *,
-        clean: bool = True,
-        keep_alive: int = 60,
-        will: mqtt.Will | None = None,
-    ) -> mqtt.Wire:
+    def client(self, part: str = "", **fields: Any) -> mqtt.Wire:
+        """An accepted client, whose CONNECT has these fields."""
         wire = self.raw()
-        wire.connect(self.id(part), clean=clean, keep_alive=keep_alive, will=will)
+        wire.connect(self.id(part), **fields)
         return wire
 
     def subscriber(

@@ -317,17 +317,9 @@ def is_worker(process: psutil.Process) -> bool:
 
 
 @contextmanager
-def run(
-    folder: Path,
-    messages: int,
-    kills: int,
-    tell: Callable[[str], None] = lambda _line: None,
-    minutes: float = 60.0,
-    early: int = 0,
-    seed: int = 1,
-) -> Iterator[Run]:
+def run(folder: Path, *options: Any, **more: Any) -> Iterator[Run]:
     (folder / "spark").mkdir(parents=True)
-    course = Run(folder, messages, kills, tell, minutes, early, seed)
+    course = Run(folder, *options, **more)
     try:
         yield course
     finally:

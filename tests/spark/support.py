@@ -73,15 +73,13 @@ TWICE = {
 def send(
     broker: BrokerProcess,
     messages: Iterable[tuple[str, bytes]],
-    *,
     client_id: str = "device",
-    username: str | None = None,
-    password: str | None = None,
+    **fields: Any,
 ) -> None:
     """Publishes at QoS 1 and returns when all are acknowledged: then they are in their streams."""
     wire = Wire.connect_tcp(broker.tcp)
     try:
-        wire.connect(client_id, username=username, password=password)
+        wire.connect(client_id, **fields)
         pending = list(messages)
         for start in range(0, len(pending), 500):
             some = pending[start : start + 500]

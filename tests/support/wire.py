@@ -437,27 +437,9 @@ class Wire(Closing):
         self._next_id += 1
         return self._next_id
 
-    def connect(
-        self,
-        client_id: Text = "",
-        *,
-        clean: bool = True,
-        keep_alive: int = 60,
-        will: Will | None = None,
-        username: Text | None = None,
-        password: Text | None = None,
-    ) -> Packet:
-        """Send CONNECT and return the CONNACK, which must accept it."""
-        self.send(
-            connect_packet(
-                client_id,
-                clean=clean,
-                keep_alive=keep_alive,
-                will=will,
-                username=username,
-                password=password,
-            )
-        )
+    def connect(self, client_id: Text = "", **fields: Any) -> Packet:
+        """Send CONNECT, with the fields of `connect_packet`; return the CONNACK, which must accept it."""
+        self.send(connect_packet(client_id, **fields))
         connack = self.expect(CONNACK)
         assert connack.return_code == 0, f"refused: {connack}"
         return connack

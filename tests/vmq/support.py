@@ -182,31 +182,11 @@ class Client:
         self.last_id += 1
         return self.last_id
 
-    def connect(
-        self,
-        client_id: str = "client",
-        *,
-        clean: bool = True,
-        keep_alive: int = 0,
-        will: mqtt.Will | None = None,
-        username: str | None = None,
-        password: bytes | None = None,
-        level: int = 4,
-    ) -> mqtt.Packet:
+    def connect(self, client_id: str = "client", *, level: int = 4, **fields: Any) -> mqtt.Packet:
         """Sends CONNECT; returns the CONNACK, which accepts it. More may have come behind it."""
         self.client_id = client_id
-        self.send(
-            mqtt.connect_packet(
-                client_id,
-                clean=clean,
-                keep_alive=keep_alive,
-                will=will,
-                username=username,
-                password=password,
-                protocol="MQTT" if level == 4 else "MQIsdp",
-                level=level,
-            )
-        )
+        fields = {"keep_alive": 0, "protocol": "MQTT" if level == 4 else "MQIsdp"} | fields
+        self.send(mqtt.connect_packet(client_id, level=level, **fields))
         self.buffer += self.transport.written
         self.transport.written.clear()
         first = bytes(self.buffer[:4])
