@@ -12,8 +12,6 @@ import pytest
 from tests.conformance.peers import Peers
 from tests.support import wire as mqtt
 
-# --- remaining length, pieces and segments
-
 
 @pytest.mark.parametrize("remaining", [127, 128, 16_383, 16_384, 2_097_151, 2_097_152])
 def test_expected_length_edges(peers: Peers, topic: str, remaining: int) -> None:
@@ -94,9 +92,6 @@ def test_expected_empty_payload(peers: Peers, topic: str, qos: int) -> None:
     wire.expect_publish(topic, b"", qos=qos)
 
 
-# --- answers to what is not in flight: our choices
-
-
 def test_expected_unknown_acknowledgements(wire: mqtt.Wire) -> None:
     """Unknown identifiers: PUBACK and PUBCOMP are ignored, PUBREC and PUBREL are answered."""
     for identifier in (1, 65535):
@@ -131,22 +126,6 @@ def test_expected_acknowledgement_of_another_kind(
     wire.ended_by(wrong(identifier))
     again = peers.resume("s")
     assert again.expect_publish(topic, b"x", qos=qos, dup=True).packet_id == identifier
-
-
-def test_expected_acknowledgement_of_another_kind_once_released(peers: Peers, topic: str) -> None:
-    """PUBACK instead of PUBCOMP closes the connection; PUBREL comes again."""
-    wire = peers.subscriber((topic, 2), part="s", clean=False)
-    peers.publish(topic, b"x", qos=2)
-    identifier = wire.expect_publish(topic, b"x", qos=2).packet_id
-    number = identifier.to_bytes(2, "big")
-    wire.pubrec(identifier)
-    wire.expect(b"\x62\x02" + number)
-    wire.puback(identifier)
-    wire.expect_closed()
-    peers.resume("s").expect(b"\x62\x02" + number)
-
-
-# --- connecting
 
 
 def test_expected_mqtt_5_connect(peers: Peers) -> None:
@@ -201,9 +180,6 @@ def test_expected_will_of_the_taken_over(peers: Peers, watcher: mqtt.Wire) -> No
     watcher.expect_nothing()
     new.close()
     watcher.expect_publish(topic, b"new")
-
-
-# --- sessions
 
 
 def test_expected_resuming_is_no_new_subscription(peers: Peers, topic: str) -> None:

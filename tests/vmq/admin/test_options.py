@@ -88,14 +88,6 @@ async def test_refusals_say_what_is_accepted(
     assert node.config is before
 
 
-async def test_the_list_names_every_option_and_its_fate(node: Broker) -> None:
-    rows = {row.option: row for row in list_options(node)}
-    assert (rows["queue.drop"].value, rows["queue.drop"].live) == ("newest", True)
-    assert not rows["store.durability"].live
-    set_option(node, "queue.drop", "oldest")
-    assert {row.option: row.value for row in list_options(node)}["queue.drop"] == "oldest"
-
-
 async def test_every_live_option_can_be_set_to_what_it_is(node: Broker) -> None:
     node.on_change = lambda _: None
     for row in list_options(node):

@@ -49,13 +49,6 @@ def test_what_stays_as_it_was_is_followed_and_not_told() -> None:
     assert follower.heard == []
 
 
-def test_what_was_set_outlives_a_reload() -> None:
-    follower = Follower()
-    follower.set_option(LIMIT, "8")
-    assert follower.reload(Config()) == []
-    assert follower.config.queue.max_online_messages == 8
-
-
 def test_what_is_refused_changes_nothing() -> None:
     follower = Follower()
     open_to_all = {"open": ListenerOptions(url="tcp://0.0.0.0:0")}

@@ -2,11 +2,10 @@
 
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vmq.config.options import Config, ConfigError, QueueOptions, value_of
+from vmq.config.options import Config, QueueOptions, value_of
 from vmq.config.overrides import LiveConfig, replaced
 
 ONLINE = "queue.max_online_messages"
@@ -23,11 +22,6 @@ def test_options_of_listeners_can_be_set_until_their_listener_goes() -> None:
     assert live.config.listeners["ws"].max_connections == 5
     listeners = {"tcp": Config().listeners["tcp"]}
     assert live.on(Config(listeners=listeners)).config == Config(listeners=listeners)
-
-
-def test_nonsense_changes_nothing() -> None:
-    with pytest.raises(ConfigError, match="unknown option"):
-        LiveConfig.of(Config()).with_option("queue.dorp", "oldest", 1.0)
 
 
 VALUES = st.integers(-1, 3)

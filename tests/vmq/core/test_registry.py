@@ -3,7 +3,7 @@
 import pytest
 
 from tests.support.wire import SUBACK, subscribe_packet
-from tests.vmq.support import Client, House
+from tests.vmq.support import House
 from vmq.core.context import CHANGED, CLAIMED, ENDED
 from vmq.core.ports import Elsewhere, RemoteTargets, RetainedListener, SessionListener
 from vmq.core.registry import Registry
@@ -11,15 +11,6 @@ from vmq.core.source import Source
 from vmq.core.subscriber import Subscriber
 from vmq.core.trie import Route
 from vmq.mqtt.message import Message
-
-
-def test_the_end_of_a_clean_session_leaves_nothing(house: House, client: Client) -> None:
-    client.subscribe(("a/+", 1), ("$share/g/b", 1))
-    client.lose()
-    registry = house.registry
-    assert registry.subscribers == {}
-    assert registry.trie.root.is_empty()
-    assert registry.offline == {}
 
 
 def test_sessions_expire_when_they_were_away_too_long(durable: House) -> None:

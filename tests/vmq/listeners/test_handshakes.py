@@ -112,12 +112,13 @@ def test_who_has_gone_costs_nothing(turns: Turns) -> None:
     assert turns.done[4:] == ["there"]
 
 
-def test_one_that_fails_leaves_the_others_their_turn(turns: Turns) -> None:
-    class Failing(Shaking):
-        def go_on(self) -> None:
-            super().go_on()
-            raise RuntimeError("a defect")
+class Failing(Shaking):
+    def go_on(self) -> None:
+        super().go_on()
+        raise RuntimeError("a defect")
 
+
+def test_one_that_fails_leaves_the_others_their_turn(turns: Turns) -> None:
     tls: Any = Failing(turns, "failing")
     with pytest.raises(RuntimeError):
         turns.handshakes.due(tls, "192.0.2.1")
@@ -126,11 +127,6 @@ def test_one_that_fails_leaves_the_others_their_turn(turns: Turns) -> None:
 
 
 def test_one_that_fails_in_its_turn_leaves_the_others_theirs(turns: Turns) -> None:
-    class Failing(Shaking):
-        def go_on(self) -> None:
-            super().go_on()
-            raise RuntimeError("a defect")
-
     for number in range(4):
         hello(turns, str(number))
     tls: Any = Failing(turns, "failing")

@@ -1,6 +1,5 @@
 """Lines of standard input in an event loop."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -29,20 +28,3 @@ async def test_a_file_is_read_line_by_line(
     path.write_bytes(text)
     with path.open("rb") as file:
         assert [line async for line in lines(file.fileno())] == expected
-
-
-async def test_a_line_is_there_before_the_pipe_ends() -> None:
-    reader, writer = os.pipe()
-    try:
-        source = lines(reader)
-        os.write(writer, b"one\ntw")
-        assert await anext(source) == b"one"
-        os.write(writer, b"o\n")
-        assert await anext(source) == b"two"
-        os.close(writer)
-        writer = -1
-        assert [line async for line in source] == []
-    finally:
-        os.close(reader)
-        if writer >= 0:
-            os.close(writer)
