@@ -19,8 +19,6 @@ from vmq.runtime.client_ids import new_client_id
 from vmq.runtime.watchdog import Watchdog
 from vmq.testing.ports import lasting_port
 
-# --- start and stop
-
 
 async def test_every_listener_is_named_with_its_real_port(tmp_path: Path) -> None:
     listeners = {
@@ -208,9 +206,6 @@ async def test_a_start_that_is_cancelled_leaves_nothing(tmp_path: Path) -> None:
     await starting  # it has its addresses, which those before have given back
     assert broker.addresses == listen
     await broker.stop()
-
-
-# --- options
 
 
 def test_every_option_reaches_the_core() -> None:

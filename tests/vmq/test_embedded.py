@@ -42,9 +42,6 @@ def parts(message: ReceivedMessage) -> tuple[str, bytes, int, bool]:
     return message.topic, message.payload, message.qos, message.retain
 
 
-# --- publishing
-
-
 @pytest.mark.parametrize("qos", (0, 1, 2))
 @pytest.mark.parametrize("retain", (False, True))
 async def test_a_publish_reaches_real_clients(
@@ -135,9 +132,6 @@ async def test_no_plugin_is_asked_about_a_client_inside(house: House) -> None:
         assert [each.payload for each in await take(client.messages(), 1)] == [b"x"]
 
 
-# --- subscribing
-
-
 @pytest.mark.parametrize("granted", (0, 1, 2))
 async def test_messages_come_in_order_with_their_parts(house: House, granted: int) -> None:
     house.publish("a/r", b"retained", 2, retain=True)
@@ -218,9 +212,6 @@ async def test_publishing_from_the_loop_that_reads(house: House) -> None:
             await client.publish("pong", message.payload, 2, False)
             [answer] = await take(second.messages(), 1)
             assert answer.payload == b"%d" % number
-
-
-# --- the end
 
 
 async def test_closing_ends_the_iterator_and_the_session(house: House) -> None:

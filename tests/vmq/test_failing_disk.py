@@ -11,8 +11,6 @@ from tests.vmq.commit_stage import FULL, PATIENCE, Peer, Stage, cut_off
 from vmq.persistence import group_commit as commits
 from vmq.store.lines import is_end
 
-# A failing disk
-
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:

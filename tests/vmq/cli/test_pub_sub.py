@@ -54,9 +54,6 @@ def pub_program(
     assert run("pub", *address, "-t", topic, *arguments, stdin=stdin) == (0, b"", "")
 
 
-# --- payloads on their way
-
-
 def test_any_byte_survives_the_command_line(address: list[str], topic: str) -> None:
     payload = bytes(range(1, 256))
     with subscribed(*address, "-t", topic, "-C", "1", "-N") as sub:
@@ -150,9 +147,6 @@ def test_a_url_can_say_it_all(broker: BrokerProcess, topic: str) -> None:
         assert sub.finish().out == b"hello\n"
 
 
-# --- what is printed
-
-
 def test_verbose_and_several_topics(address: list[str], topic: str) -> None:
     with subscribed(*address, "-t", f"{topic}/a", "-t", f"{topic}/+/b", "-v", "-C", "2") as sub:
         pub(address, f"{topic}/x", "-m", "no")
@@ -193,9 +187,6 @@ def test_retained_messages_only_or_none_of_them(address: list[str], topic: str) 
     assert (done.code, done.out) == (0, b"old\n")
 
 
-# --- sessions
-
-
 def test_unsubscribe_takes_a_topic_out_of_a_durable_session(address: list[str], topic: str) -> None:
     session = [*address, "-c", "-i", topic.replace("/", "-"), "-q", "1"]
     assert here("sub", *session, "-t", f"{topic}/a", "-t", f"{topic}/b", "-E").code == 0
@@ -218,9 +209,6 @@ def test_a_will_is_for_those_who_vanish(
     pub(address, f"{topic}/after", "-m", "last")
     said = watcher.finish().out.decode()
     assert said == (f"{topic}/will gone\n" if ending == signal.SIGKILL else f"{topic}/after last\n")
-
-
-# --- ends
 
 
 def test_a_timeout_ends_it_with_27(address: list[str], topic: str) -> None:

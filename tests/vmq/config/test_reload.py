@@ -64,9 +64,6 @@ def test_the_reference_marks_what_is_live() -> None:
     assert marked == {key: live for key, live in wanted.items() if not key.startswith(also)}
 
 
-# --- a running broker
-
-
 def options(broker: Broker) -> CoreOptions:
     return broker.parts.core.options
 

@@ -15,8 +15,6 @@ from vmq.config.options import (
     parse_duration,
 )
 
-# --- listener URLs
-
 
 @pytest.mark.parametrize(
     ("url", "endpoint"),
@@ -130,9 +128,6 @@ def test_loopback_hosts(host: str) -> None:
 )
 def test_hosts_that_others_may_reach(host: str) -> None:
     assert not is_loopback(host)
-
-
-# --- time spans
 
 
 @pytest.mark.parametrize(

@@ -90,9 +90,6 @@ def prefixes(filters: Iterable[str]) -> set[tuple[str, ...]]:
     return found
 
 
-# --- the trie
-
-
 class TrieMachine(RuleBasedStateMachine):
     """Subscriptions come, change and go in any order; the trie and the naive book agree."""
 

@@ -15,9 +15,6 @@ def send(house: House, number: int, size: int, qos: int = 1) -> None:
     house.publish("t", (b"%d" % number).ljust(size), qos)
 
 
-# --- in flight
-
-
 @pytest.mark.parametrize("clean", (True, False))
 def test_the_window_is_bounded_in_bytes_and_one_message_always_goes(
     durable: House, clean: bool
@@ -96,9 +93,6 @@ def test_what_was_in_flight_counts_again_after_a_restart(durable: House) -> None
     assert read_on(client) == [0, 1]
 
 
-# --- in memory
-
-
 @pytest.mark.parametrize("qos", (0, 1, 2))
 @pytest.mark.parametrize(("oldest", "kept"), ((False, [0, 1, 2]), (True, [2, 3, 4])))
 def test_a_clean_client_has_so_many_bytes_in_memory(
@@ -169,9 +163,6 @@ def test_a_full_queue_in_bytes_pauses_publishers_until_it_is_half_empty(house: H
     assert publisher.transport.is_reading()
     assert take_numbers(client) == list(range(sent))
     assert client.queue.dropped == 0
-
-
-# --- on disk
 
 
 @pytest.mark.parametrize("lifo", (False, True))

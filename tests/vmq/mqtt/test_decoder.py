@@ -11,15 +11,7 @@ from amqtt.mqtt.unsubscribe import UnsubscribePacket
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.wire import (
-    Will,
-    connect_packet,
-    encode_text,
-    packet,
-    publish_packet,
-    subscribe_packet,
-    unsubscribe_packet,
-)
+from tests.support import wire as mqtt
 from tests.vmq.mqtt.amqtt_codec import amqtt_bytes
 from tests.vmq.mqtt.strategies import (
     ANY_FILTER,
@@ -45,10 +37,10 @@ from vmq.mqtt.decoder import (
 from vmq.mqtt.encoder import remaining_length
 from vmq.mqtt.packets import Connect, ConnectRefused, ProtocolError
 
-PACKETS = st.builds(packet, st.integers(0, 255), PAYLOADS)
+PACKETS = st.builds(mqtt.packet, st.integers(0, 255), PAYLOADS)
 #: Streams of few topics, first bytes and sizes, so that packets in a row are often alike.
 PUBLISHES = st.builds(
-    lambda first, topic, size: packet(first, encode_text(topic) + b"\x07" * size),
+    lambda first, topic, size: mqtt.packet(first, mqtt.encode_text(topic) + b"\x07" * size),
     st.sampled_from([0x30, 0x30, 0x30, 0x31, 0x32]),
     st.sampled_from(["a", "a", "ab", "b"]),
     st.sampled_from([0, 1, 2, 123, 124, 125, 126, 127, 300]),
@@ -56,7 +48,7 @@ PUBLISHES = st.builds(
 #: The same packets with the remaining length spelt in more bytes than it needs.
 STRETCHED = st.builds(
     lambda topic, payload: (
-        bytes([0x30, 0x80 | (3 + len(payload)), 0]) + encode_text(topic) + payload
+        bytes([0x30, 0x80 | (3 + len(payload)), 0]) + mqtt.encode_text(topic) + payload
     ),
     st.sampled_from(["a", "b"]),
     st.binary(max_size=20),
@@ -128,29 +120,29 @@ def test_a_run_holds_exactly_the_packets_with_the_same_first_byte_and_topic(
                 present = expected[0]
                 field = present.body[: 2 + int.from_bytes(present.body[:2])]
                 shortest = decoder.is_shortest()
-                assert shortest == (present.raw == packet(present.head, present.body))
+                assert shortest == (present.raw == mqtt.packet(present.head, present.body))
                 count = decoder.run(field) if shortest else 1
                 run, expected = expected[:count], expected[count:]
                 assert decoder.data[decoder.start : decoder.end] == b"".join(
                     each.raw for each in run
                 )
                 assert all(each.head == present.head for each in run)
-                assert all(each.raw == packet(each.head, each.body) for each in run[1:])
+                assert all(each.raw == mqtt.packet(each.head, each.body) for each in run[1:])
                 assert all(each.body.startswith(field) for each in run)
                 if expected and len(chunks) == 1 and shortest:
                     following = expected[0]
                     alike = following.head == present.head and following.body.startswith(field)
-                    alike = alike and following.raw == packet(following.head, following.body)
+                    alike = alike and following.raw == mqtt.packet(following.head, following.body)
                     assert not alike, "a run ended too early"
         assert expected == []
 
 
 def test_a_run_ends_at_a_packet_above_the_limit() -> None:
-    small, large = publish_packet("a", b"x"), publish_packet("a", b"x" * 50)
+    small, large = mqtt.publish_packet("a", b"x"), mqtt.publish_packet("a", b"x" * 50)
     decoder = Decoder(20)
     decoder.feed(small + large)
     assert decoder.next()
-    assert decoder.run(encode_text("a")) == 1
+    assert decoder.run(mqtt.encode_text("a")) == 1
     with pytest.raises(ProtocolError, match=r"above session\.max_packet_size = 20"):
         decoder.next()
 
@@ -171,19 +163,19 @@ def test_every_longer_spelling_is_told_from_the_shortest(length: int) -> None:
 
 
 def test_a_run_leaves_packets_of_16_kib_to_next() -> None:
-    large = publish_packet("a", b"x" * 20_000)
+    large = mqtt.publish_packet("a", b"x" * 20_000)
     decoder = Decoder()
     decoder.feed(large + large)
     assert decoder.next()
-    assert decoder.run(encode_text("a")) == 1
+    assert decoder.run(mqtt.encode_text("a")) == 1
     assert decoder.next()
 
 
 def test_a_packet_at_the_limit_passes_and_one_above_is_refused_before_it_arrives() -> None:
     decoder = Decoder(100)
-    decoder.feed(packet(0x30, b"x" * 98))
+    decoder.feed(mqtt.packet(0x30, b"x" * 98))
     assert decoder.next()
-    decoder.feed(packet(0x30, b"x" * 99)[:2])
+    decoder.feed(mqtt.packet(0x30, b"x" * 99)[:2])
     with pytest.raises(
         ProtocolError, match=r"PUBLISH of 101 bytes is above session\.max_packet_size"
     ):
@@ -193,7 +185,9 @@ def test_a_packet_at_the_limit_passes_and_one_above_is_refused_before_it_arrives
 def test_packets_that_are_not_publish_have_a_limit_of_their_own() -> None:
     decoder = Decoder()
     decoder.limit(100, 10)
-    decoder.feed(packet(0x30, b"x" * 98) + packet(0x82, b"x" * 8) + packet(0x82, b"x" * 9)[:2])
+    decoder.feed(
+        mqtt.packet(0x30, b"x" * 98) + mqtt.packet(0x82, b"x" * 8) + mqtt.packet(0x82, b"x" * 9)[:2]
+    )
     assert decoder.next()
     assert decoder.next()
     with pytest.raises(
@@ -206,7 +200,7 @@ def test_packets_that_are_not_publish_have_a_limit_of_their_own() -> None:
 def test_the_limit_of_all_packets_binds_the_others_too() -> None:
     decoder = Decoder()
     decoder.limit(10, 100)
-    decoder.feed(packet(0x82, b"x" * 9)[:2])
+    decoder.feed(mqtt.packet(0x82, b"x" * 9)[:2])
     with pytest.raises(ProtocolError, match=r"SUBSCRIBE of 11 bytes .*max_packet_size = 10"):
         decoder.next()
 
@@ -215,7 +209,7 @@ def test_the_limit_of_all_packets_binds_the_others_too() -> None:
 def test_before_connect_every_packet_has_the_limit_of_connect(head: int) -> None:
     decoder = Decoder(10)
     decoder.before_connect = True
-    decoder.feed(packet(head, b"x" * 9)[:2])
+    decoder.feed(mqtt.packet(head, b"x" * 9)[:2])
     with pytest.raises(ProtocolError, match=r"of 11 bytes is above session\.max_connect_size = 10"):
         decoder.next()
 
@@ -258,7 +252,7 @@ def test_a_reader_never_reads_beyond_its_end(data: bytes, start: int, end: int) 
     try:
         while not reader.is_at_end():
             field = reader.field()
-            taken += encode_text(field)
+            taken += mqtt.encode_text(field)
     except ProtocolError as error:
         assert error.statement == "MQTT-0.0.0-0"
     assert data[start:end].startswith(taken)
@@ -364,49 +358,51 @@ def test_connect_as_amqtt_writes_it(
 
 def test_an_mqtt_3_1_client_may_leave_out_an_announced_login() -> None:
     for flags in (0x82, 0xC2):
-        raw = connect_packet("c", protocol="MQIsdp", level=3, flags=flags)
+        raw = mqtt.connect_packet("c", protocol="MQIsdp", level=3, flags=flags)
         connect = open_connect(raw)
         assert (connect.username, connect.password) == (None, None)
-    raw = connect_packet("c", protocol="MQIsdp", level=3, flags=0xC2, tail=encode_text("me"))
+    raw = mqtt.connect_packet(
+        "c", protocol="MQIsdp", level=3, flags=0xC2, tail=mqtt.encode_text("me")
+    )
     connect = open_connect(raw)
     assert (connect.username, connect.password) == ("me", None)
 
 
-WILL = encode_text("w") + encode_text(b"x")
+WILL = mqtt.encode_text("w") + mqtt.encode_text(b"x")
 
 BAD_CONNECTS = (
     # protocol name and level
-    (connect_packet("c", protocol="MQTX"), "MQTT-3.1.2-1"),
-    (connect_packet("c", protocol=""), "MQTT-3.1.2-1"),
-    (connect_packet("c", protocol="mqtt"), "MQTT-3.1.2-1"),
-    (connect_packet("c", protocol="MQIsdp", level=4), "MQTT-3.1.2-1"),
+    (mqtt.connect_packet("c", protocol="MQTX"), "MQTT-3.1.2-1"),
+    (mqtt.connect_packet("c", protocol=""), "MQTT-3.1.2-1"),
+    (mqtt.connect_packet("c", protocol="mqtt"), "MQTT-3.1.2-1"),
+    (mqtt.connect_packet("c", protocol="MQIsdp", level=4), "MQTT-3.1.2-1"),
     # flags
-    (connect_packet("c", flags=0x03), "MQTT-3.1.2-3"),
-    (connect_packet("c", flags=0x1E, tail=WILL), "MQTT-3.1.2-14"),
-    (connect_packet("c", flags=0x0A), "MQTT-3.1.2-13"),
-    (connect_packet("c", flags=0x12), "MQTT-3.1.2-13"),
-    (connect_packet("c", flags=0x22), "MQTT-3.1.2-15"),
-    (connect_packet("c", flags=0x42, tail=encode_text("p")), "MQTT-3.1.2-22"),
+    (mqtt.connect_packet("c", flags=0x03), "MQTT-3.1.2-3"),
+    (mqtt.connect_packet("c", flags=0x1E, tail=WILL), "MQTT-3.1.2-14"),
+    (mqtt.connect_packet("c", flags=0x0A), "MQTT-3.1.2-13"),
+    (mqtt.connect_packet("c", flags=0x12), "MQTT-3.1.2-13"),
+    (mqtt.connect_packet("c", flags=0x22), "MQTT-3.1.2-15"),
+    (mqtt.connect_packet("c", flags=0x42, tail=mqtt.encode_text("p")), "MQTT-3.1.2-22"),
     # fields that are missing or too many
-    (packet(0x10, encode_text("MQTT")), "MQTT-3.1.4-1"),
-    (packet(0x10, encode_text("MQTT") + b"\4"), "MQTT-3.1.4-1"),
-    (packet(0x10, encode_text("MQTT") + b"\4\2\0"), "MQTT-3.1.4-1"),
-    (packet(0x10, encode_text("MQTT") + b"\4\2\0\0"), "MQTT-3.1.3-3"),
-    (packet(0x10, encode_text("MQTT") + b"\4\2\0\0\0\2c"), "MQTT-3.1.3-3"),
-    (connect_packet("c", flags=0x06), "MQTT-3.1.2-9"),
-    (connect_packet("c", flags=0x06, tail=encode_text("w")), "MQTT-3.1.2-9"),
-    (connect_packet("c", flags=0x82), "MQTT-3.1.2-19"),
-    (connect_packet("c", flags=0xC2, tail=encode_text("u")), "MQTT-3.1.2-21"),
-    (connect_packet("c", tail=b"\0"), "MQTT-3.1.4-1"),
-    (connect_packet("c", protocol="MQIsdp", level=3, tail=b"\0"), "MQTT-3.1.4-1"),
+    (mqtt.packet(0x10, mqtt.encode_text("MQTT")), "MQTT-3.1.4-1"),
+    (mqtt.packet(0x10, mqtt.encode_text("MQTT") + b"\4"), "MQTT-3.1.4-1"),
+    (mqtt.packet(0x10, mqtt.encode_text("MQTT") + b"\4\2\0"), "MQTT-3.1.4-1"),
+    (mqtt.packet(0x10, mqtt.encode_text("MQTT") + b"\4\2\0\0"), "MQTT-3.1.3-3"),
+    (mqtt.packet(0x10, mqtt.encode_text("MQTT") + b"\4\2\0\0\0\2c"), "MQTT-3.1.3-3"),
+    (mqtt.connect_packet("c", flags=0x06), "MQTT-3.1.2-9"),
+    (mqtt.connect_packet("c", flags=0x06, tail=mqtt.encode_text("w")), "MQTT-3.1.2-9"),
+    (mqtt.connect_packet("c", flags=0x82), "MQTT-3.1.2-19"),
+    (mqtt.connect_packet("c", flags=0xC2, tail=mqtt.encode_text("u")), "MQTT-3.1.2-21"),
+    (mqtt.connect_packet("c", tail=b"\0"), "MQTT-3.1.4-1"),
+    (mqtt.connect_packet("c", protocol="MQIsdp", level=3, tail=b"\0"), "MQTT-3.1.4-1"),
     # texts
-    (connect_packet(b"\xc0\x80"), "MQTT-1.5.3-1"),
-    (connect_packet(b"\xed\xa0\x80"), "MQTT-1.5.3-1"),
-    (connect_packet(b"a\0"), "MQTT-1.5.3-2"),
-    (connect_packet("c", username=b"\xff"), "MQTT-1.5.3-1"),
-    (connect_packet("c", will=Will(b"\xff")), "MQTT-1.5.3-1"),
-    (connect_packet("c", will=Will("")), "MQTT-4.7.3-1"),
-    (connect_packet("c", will=Will("a/+")), "MQTT-3.3.2-2"),
+    (mqtt.connect_packet(b"\xc0\x80"), "MQTT-1.5.3-1"),
+    (mqtt.connect_packet(b"\xed\xa0\x80"), "MQTT-1.5.3-1"),
+    (mqtt.connect_packet(b"a\0"), "MQTT-1.5.3-2"),
+    (mqtt.connect_packet("c", username=b"\xff"), "MQTT-1.5.3-1"),
+    (mqtt.connect_packet("c", will=mqtt.Will(b"\xff")), "MQTT-1.5.3-1"),
+    (mqtt.connect_packet("c", will=mqtt.Will("")), "MQTT-4.7.3-1"),
+    (mqtt.connect_packet("c", will=mqtt.Will("a/+")), "MQTT-3.3.2-2"),
 )
 
 
@@ -438,31 +434,31 @@ def test_publish_as_amqtt_writes_it_is_found_whole(
     theirs = PublishPacket.build(topic, payload, pid if qos else None, dup, qos, retain)
     [found] = decode([amqtt_bytes(theirs)])
     assert found.head == 0x30 | dup << 3 | qos << 1 | retain
-    assert found.body == encode_text(topic) + (pid.to_bytes(2) if qos else b"") + payload
+    assert found.body == mqtt.encode_text(topic) + (pid.to_bytes(2) if qos else b"") + payload
 
 
 BAD_SUBSCRIBES = (
-    (packet(0x82), "MQTT-3.8.3-3"),
-    (packet(0x82, b"\0"), "MQTT-3.8.3-3"),
-    (packet(0x82, b"\0\1"), "MQTT-3.8.3-3"),
-    (subscribe_packet(0, ("a", 0)), "MQTT-2.3.1-1"),
-    (subscribe_packet(1, ("a", 3)), "MQTT-3.8.3-4"),
-    (subscribe_packet(1, ("a", 0), ("b", 0x80)), "MQTT-3.8.3-4"),
-    (subscribe_packet(1, ("", 0)), "MQTT-4.7.3-1"),
-    (subscribe_packet(1, ("a#", 0)), "MQTT-4.7.1-2"),
-    (subscribe_packet(1, (b"\xff", 0)), "MQTT-1.5.3-1"),
-    (packet(0x82, b"\0\1" + encode_text("a")), "MQTT-3.8.3-3"),
-    (packet(0x82, b"\0\1\0\5ab"), "MQTT-3.8.3-3"),
+    (mqtt.packet(0x82), "MQTT-3.8.3-3"),
+    (mqtt.packet(0x82, b"\0"), "MQTT-3.8.3-3"),
+    (mqtt.packet(0x82, b"\0\1"), "MQTT-3.8.3-3"),
+    (mqtt.subscribe_packet(0, ("a", 0)), "MQTT-2.3.1-1"),
+    (mqtt.subscribe_packet(1, ("a", 3)), "MQTT-3.8.3-4"),
+    (mqtt.subscribe_packet(1, ("a", 0), ("b", 0x80)), "MQTT-3.8.3-4"),
+    (mqtt.subscribe_packet(1, ("", 0)), "MQTT-4.7.3-1"),
+    (mqtt.subscribe_packet(1, ("a#", 0)), "MQTT-4.7.1-2"),
+    (mqtt.subscribe_packet(1, (b"\xff", 0)), "MQTT-1.5.3-1"),
+    (mqtt.packet(0x82, b"\0\1" + mqtt.encode_text("a")), "MQTT-3.8.3-3"),
+    (mqtt.packet(0x82, b"\0\1\0\5ab"), "MQTT-3.8.3-3"),
 )
 
 
 BAD_UNSUBSCRIBES = (
-    (packet(0xA2), "MQTT-3.10.3-2"),
-    (packet(0xA2, b"\0\1"), "MQTT-3.10.3-2"),
-    (unsubscribe_packet(0, "a"), "MQTT-2.3.1-1"),
-    (unsubscribe_packet(1, "a", ""), "MQTT-4.7.3-1"),
-    (unsubscribe_packet(1, b"\0"), "MQTT-1.5.3-2"),
-    (packet(0xA2, b"\0\1\0\5ab"), "MQTT-3.10.3-2"),
+    (mqtt.packet(0xA2), "MQTT-3.10.3-2"),
+    (mqtt.packet(0xA2, b"\0\1"), "MQTT-3.10.3-2"),
+    (mqtt.unsubscribe_packet(0, "a"), "MQTT-2.3.1-1"),
+    (mqtt.unsubscribe_packet(1, "a", ""), "MQTT-4.7.3-1"),
+    (mqtt.unsubscribe_packet(1, b"\0"), "MQTT-1.5.3-2"),
+    (mqtt.packet(0xA2, b"\0\1\0\5ab"), "MQTT-3.10.3-2"),
 )
 
 

@@ -12,14 +12,7 @@ from vmq_hooks.answers import read_delivery, read_filters
 from vmq_hooks.types import REFUSED_QOS
 
 from vmq.core.hook_sites import AcceptedUntil
-from vmq.plugins.chains import (
-    NoticeChain,
-    OnlyChain,
-    RewriteChain,
-    SubscribeChain,
-    VerdictChain,
-    settled,
-)
+from vmq.plugins import chains
 from vmq.plugins.compiling import first
 from vmq.plugins.guard import PluginGuard
 from vmq.plugins.notices import NoticeQueues
@@ -97,7 +90,9 @@ def test_all_till_ok_asks_on_until_ok_or_error(plan: list[tuple[str, bool]]) -> 
 
     async def run() -> Any:
         steps = [verdict_step(name, later, asked) for name, later in plan]
-        return await settled(VerdictChain("auth_on_publish", steps, lambda: 0.0)(*ARGUMENTS))
+        return await chains.settled(
+            chains.VerdictChain("auth_on_publish", steps, lambda: 0.0)(*ARGUMENTS)
+        )
 
     found = asyncio.run(run())
     assert asked == wanted_asked
@@ -119,8 +114,8 @@ def test_a_chain_is_kept_if_everybody_says_so(later: bool) -> None:
         return VerdictStep("auth_on_publish", PluginGuard("p"), hook_of(plain, later), (), GIVEN)
 
     async def run() -> None:
-        chain = VerdictChain("auth_on_publish", [step(0), step(1)], lambda: 100.0)
-        found = await settled(chain(*ARGUMENTS))
+        chain = chains.VerdictChain("auth_on_publish", [step(0), step(1)], lambda: 100.0)
+        found = await chains.settled(chain(*ARGUMENTS))
         assert isinstance(found, AcceptedUntil)
         assert found.until == 105.0
         assert chain(*ARGUMENTS) is found
@@ -128,7 +123,7 @@ def test_a_chain_is_kept_if_everybody_says_so(later: bool) -> None:
         chain.forget()
         answers[0] = None
         for _ in range(2):
-            assert await settled(chain(*ARGUMENTS)) is None
+            assert await chains.settled(chain(*ARGUMENTS)) is None
         assert calls == [0, 1] * 3
 
     asyncio.run(run())
@@ -144,20 +139,20 @@ async def test_what_was_asked_before_the_rules_changed_is_not_kept() -> None:
         return Accept(cache=Cache(60))
 
     step = VerdictStep("auth_on_publish", PluginGuard("p"), judge, (), GIVEN)
-    chain = VerdictChain("auth_on_publish", [step], lambda: 1.0)
+    chain = chains.VerdictChain("auth_on_publish", [step], lambda: 1.0)
     early = chain(*ARGUMENTS)
     await asyncio.sleep(0)
     chain.forget()
     gate.set()
-    assert isinstance(await settled(early), AcceptedUntil), "it has its lifetime"
+    assert isinstance(await chains.settled(early), AcceptedUntil), "it has its lifetime"
     for _ in range(2):
-        await settled(chain(*ARGUMENTS))
+        await chains.settled(chain(*ARGUMENTS))
     assert asked == 2
 
 
 async def test_a_cancelled_verdict_leaves_nothing_behind() -> None:
     asked: list[str] = []
-    chain = VerdictChain("auth_on_publish", [verdict_step("true", True, asked)], lambda: 0.0)
+    chain = chains.VerdictChain("auth_on_publish", [verdict_step("true", True, asked)], lambda: 0.0)
     pending = chain(*ARGUMENTS)
     pending.then = lambda _: asked.append("answered")
     pending.cancel()
@@ -190,8 +185,8 @@ def test_the_first_rewriter_ends_the_chain_and_failures_change_nothing(
         )
 
     async def run() -> Any:
-        chain = RewriteChain([step(name, later) for name, later in plan])
-        return await settled(chain("u", SubscriberId("c"), ["a"]))
+        chain = chains.RewriteChain([step(name, later) for name, later in plan])
+        return await chains.settled(chain("u", SubscriberId("c"), ["a"]))
 
     names = [name for name, _ in plan]
     reached = names[: names.index("filters") + 1] if "filters" in names else names
@@ -208,7 +203,7 @@ def test_all_tells_everybody_whatever_they_do() -> None:
 
     guard = PluginGuard("p")
     steps = [ChainStep("on_publish", guard, bad, ("message",), GIVEN)] * 2
-    NoticeChain([(step, NoticeQueues(guard)) for step in steps])(*ARGUMENTS)
+    chains.NoticeChain([(step, NoticeQueues(guard)) for step in steps])(*ARGUMENTS)
     assert told == ["t", "t"]
     assert guard.errors == {"on_publish": 2}
 
@@ -276,7 +271,7 @@ def test_only_asks_the_first_that_has_the_hook_and_nobody_else(
     async def run() -> Any:
         chain = first(members, "hook")
         assert (chain is None) == (not serving)
-        return None if chain is None else await settled(chain(*ARGUMENTS))
+        return None if chain is None else await chains.settled(chain(*ARGUMENTS))
 
     found = asyncio.run(run())
     assert asked == serving[:1]
@@ -291,10 +286,10 @@ async def test_only_waits_no_longer_than_the_deadline_and_not_at_all_for_an_open
         await asyncio.Event().wait()
 
     guard = PluginGuard("p", deadline=0.01, limit=1, pause=60, clock=lambda: 0.0)
-    chain = OnlyChain(AnswerStep("h", guard, never, (), (), read_filters))
-    assert await settled(chain()) is None
+    chain = chains.OnlyChain(AnswerStep("h", guard, never, (), (), read_filters))
+    assert await chains.settled(chain()) is None
     assert guard.timeouts == {"h": 1}
-    assert await settled(chain()) is None
+    assert await chains.settled(chain()) is None
     assert (calls, guard.skipped) == (["asked"], {"h": 1})
 
 
@@ -311,7 +306,7 @@ def test_a_failing_on_deliver_lets_through_or_keeps_back_as_its_section_says(
     guard = PluginGuard("p", 5.0, 1, 10.0, lambda: 0.0)
     if withhold:
         guard.failed_delivery = Refuse("plugin p fails")
-    chain = RewriteChain([AnswerStep("on_deliver", guard, fails, (), (), read_delivery)])
+    chain = chains.RewriteChain([AnswerStep("on_deliver", guard, fails, (), (), read_delivery)])
     if how == "breaker":
         chain()
     assert chain() is guard.failed_delivery
@@ -324,7 +319,7 @@ def test_on_deliver_may_raise_its_refusal() -> None:
         raise refusal
 
     guard = PluginGuard("p", 5.0, 1, 10.0, lambda: 0.0)
-    chain = RewriteChain([AnswerStep("on_deliver", guard, refuse, (), (), read_delivery)])
+    chain = chains.RewriteChain([AnswerStep("on_deliver", guard, refuse, (), (), read_delivery)])
     assert chain() is refusal
     assert guard.errors.total() == 0
 
@@ -363,8 +358,8 @@ def test_each_filter_of_several_gets_the_answer_that_it_gets_alone(
 
     async def run() -> list[bool]:
         steps = [knows(str(at), says, later) for at, (says, later) in enumerate(plan)]
-        chain = SubscribeChain("auth_on_subscribe", steps, lambda: 0.0)
-        found = await settled(chain("u", SubscriberId("c"), wanted))
+        chain = chains.SubscribeChain("auth_on_subscribe", steps, lambda: 0.0)
+        found = await chains.settled(chain("u", SubscriberId("c"), wanted))
         if isinstance(found, list):
             return [each.qos != REFUSED_QOS for each in found]
         return [not isinstance(found, Refuse)] * 3

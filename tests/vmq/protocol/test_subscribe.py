@@ -41,9 +41,6 @@ def of_type(packets: list[mqtt.Packet], kind: int) -> list[mqtt.Packet]:
     return [each for each in packets if each.type == kind]
 
 
-# --- steps
-
-
 def test_a_long_subscribe_goes_in_steps_and_what_is_behind_waits(house: House) -> None:
     client = connected(house)
     pairs = [(each, index % 3) for index, each in enumerate(FILTERS)]
@@ -100,9 +97,6 @@ def test_the_end_of_a_client_ends_its_request(house: House) -> None:
     assert of_type(client.take(), mqtt.SUBACK) == []
 
 
-# --- hooks are asked for each step
-
-
 def refuse_even(_user: object, _who: object, wanted: list[Subscription]) -> Answer:
     even = [int(each.topic_filter[2:]) % 2 == 0 for each in wanted]
     return [
@@ -147,9 +141,6 @@ def test_verdicts_that_come_later_keep_the_order(house: House) -> None:
     assert answer.codes == [1] * FILTERS_A_STEP + [0x80] * FILTERS_A_STEP + [1] * (
         MANY - 2 * FILTERS_A_STEP
     )
-
-
-# --- retained messages
 
 
 def retain(house: House, count: int, prefix: str = "r") -> None:

@@ -10,8 +10,6 @@ from tests.vmq.sockets import TIMEOUT, config_in, take
 from vmq.broker import Broker
 from vmq.config.options import QueueOptions, SessionOptions
 
-# --- the embedding API
-
 
 @pytest.mark.parametrize("qos", (0, 1, 2))
 async def test_publish_and_subscribe_within_the_process(embedded: Broker, qos: int) -> None:

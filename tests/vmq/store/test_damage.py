@@ -89,9 +89,6 @@ def test_it_is_kept_and_forgotten(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-# A store
-
-
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     make(tmp_path)

@@ -5,31 +5,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vmq.config import options
 from vmq.config.checks import check
 from vmq.config.jobs import ScheduleOptions
-from vmq.config.options import (
-    BrokerOptions,
-    ClusterOptions,
-    Config,
-    ConfigError,
-    LimitOptions,
-    ListenerOptions,
-)
 from vmq.config.overrides import LiveConfig
 from vmq.workers.plan import Plan, are_needed, count_of
 
 LISTENERS = {
-    "tcp": ListenerOptions(url="tcp://127.0.0.1:0", max_connections=10),
-    "unix": ListenerOptions(url="unix:///tmp/vmq.sock", max_connections=10),
-    "http": ListenerOptions(url="http://127.0.0.1:0"),
+    "tcp": options.ListenerOptions(url="tcp://127.0.0.1:0", max_connections=10),
+    "unix": options.ListenerOptions(url="unix:///tmp/vmq.sock", max_connections=10),
+    "http": options.ListenerOptions(url="http://127.0.0.1:0"),
 }
 
 
-def config_of(folder: Path, **more: object) -> Config:
-    config = Config(
-        broker=BrokerOptions(data_dir=str(folder)),
+def config_of(folder: Path, **more: object) -> options.Config:
+    config = options.Config(
+        broker=options.BrokerOptions(data_dir=str(folder)),
         listeners=LISTENERS,
-        cluster=ClusterOptions(node_name="n"),
+        cluster=options.ClusterOptions(node_name="n"),
     )
     return msgspec.structs.replace(config, **more)
 
@@ -74,7 +67,7 @@ def test_limits_are_divided(count: int, limit: int) -> None:
         for name, each in LISTENERS.items()
     }
     # Of this each takes its part by itself: how many they are may change.
-    whole = LimitOptions(max_memory=1_000_000)
+    whole = options.LimitOptions(max_memory=1_000_000)
     config = config_of(Path("/data"), listeners=listeners, limits=whole)
     plan = Plan(config, count)
     parts = [plan.config_of(number, config) for number in plan.numbers()]
@@ -94,7 +87,7 @@ def test_what_is_set_live_is_told_to_all(tmp_path: Path) -> None:
 
 
 def test_nodes_that_others_reach_have_ports_one_after_the_other(tmp_path: Path) -> None:
-    cluster = ClusterOptions(
+    cluster = options.ClusterOptions(
         node_name="n",
         listen="tcp://127.0.0.1:44053",
         advertise="tcp://127.0.0.2:44053",
@@ -114,13 +107,13 @@ def test_nodes_that_others_reach_have_ports_one_after_the_other(tmp_path: Path) 
 
 @pytest.mark.parametrize("port", [0, 65_535])
 def test_each_node_needs_a_port(tmp_path: Path, port: int) -> None:
-    cluster = ClusterOptions(listen=f"tcp://127.0.0.1:{port}")
-    with pytest.raises(ConfigError, match=r"cluster\.listen"):
+    cluster = options.ClusterOptions(listen=f"tcp://127.0.0.1:{port}")
+    with pytest.raises(options.ConfigError, match=r"cluster\.listen"):
         Plan(config_of(tmp_path, cluster=cluster), 2)
 
 
-def with_flight(folder: Path, url: str, advertise: str = "") -> Config:
-    flight = ListenerOptions(url=url, advertise=advertise)
+def with_flight(folder: Path, url: str, advertise: str = "") -> options.Config:
+    flight = options.ListenerOptions(url=url, advertise=advertise)
     return msgspec.structs.replace(config_of(folder), listeners={"flight": flight})
 
 
@@ -143,13 +136,15 @@ def test_each_worker_serves_streams_at_a_port_of_its_own(tmp_path: Path) -> None
 )
 def test_there_must_be_as_many_ports(tmp_path: Path, url: str, advertise: str, option: str) -> None:
     config = with_flight(tmp_path, url, advertise)
-    with pytest.raises(ConfigError, match=rf"listeners\.flight\.{option}: .*a port of its own"):
+    with pytest.raises(
+        options.ConfigError, match=rf"listeners\.flight\.{option}: .*a port of its own"
+    ):
         Plan(config, 2)
     Plan(config, 1)
 
 
 def test_a_path_that_is_too_long_for_sockets_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"broker\.data_dir"):
+    with pytest.raises(options.ConfigError, match=r"broker\.data_dir"):
         Plan(config_of(tmp_path / ("x" * 100)), 2)
 
 
@@ -175,15 +170,15 @@ def test_one_process_is_enough_when_none_has_left_anything(tmp_path: Path) -> No
 
 def test_auto_is_one_a_core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda _pid: {0, 2, 5})
-    auto = BrokerOptions(data_dir=str(tmp_path), workers="auto")
+    auto = options.BrokerOptions(data_dir=str(tmp_path), workers="auto")
     assert count_of(config_of(tmp_path, broker=auto)) == 3
     assert count_of(config_of(tmp_path)) == 1
 
 
 def test_clients_of_disque_come_to_one_and_one_looks_at_the_clock(tmp_path: Path) -> None:
     config = msgspec.structs.replace(
-        config_of(tmp_path, limits=LimitOptions(max_job_memory=1_000_000)),
-        listeners={"jobs": ListenerOptions(url="resp://127.0.0.1:0")},
+        config_of(tmp_path, limits=options.LimitOptions(max_job_memory=1_000_000)),
+        listeners={"jobs": options.ListenerOptions(url="resp://127.0.0.1:0")},
         schedules={"night": ScheduleOptions(cron="@daily", queue="q", body="x")},
     )
     plan = Plan(config, 3)

@@ -26,9 +26,6 @@ def pub(broker: FakeBroker, *arguments: str) -> Program:
     return Program("pub", "-h", "127.0.0.1", "-p", broker.port, "-t", "t", *arguments)
 
 
-# --- connecting
-
-
 @pytest.mark.parametrize(
     ("code", "reason"),
     [
@@ -82,9 +79,6 @@ def test_a_server_that_speaks_something_else(broker: FakeBroker, answer: bytes) 
     assert len(done.err.splitlines()) == 1
 
 
-# --- publishing
-
-
 def test_qos_2_goes_by_the_book(broker: FakeBroker) -> None:
     with pub(broker, "-q", "2", "-r", "-m", "x") as program:
         wire, _ = broker.accept_client()
@@ -123,9 +117,6 @@ def test_a_connection_lost_while_no_line_comes_is_noticed(broker: FakeBroker) ->
         wire.close()
         assert program.process.wait(60) == 1
         program.wait_err("was lost")
-
-
-# --- receiving
 
 
 def test_a_refused_subscription_is_an_error(broker: FakeBroker) -> None:
@@ -202,9 +193,6 @@ def test_messages_may_come_before_the_suback(broker: FakeBroker) -> None:
         wire, _ = broker.accept_client(session_present=1)
         wire.send(mqtt.publish_packet("t", b"early"))
         assert program.finish().out == b"early\n"
-
-
-# --- connections that end
 
 
 def test_a_subscriber_comes_back(broker: FakeBroker) -> None:

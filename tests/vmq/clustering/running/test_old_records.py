@@ -14,16 +14,9 @@ from vmq.clustering.directory.records import Record
 from vmq.clustering.front.sessions import SessionNode
 from vmq.clustering.messages.codec import HEAD, close, encode_into
 from vmq.clustering.messages.publishes import RemotePublish
+from vmq.clustering.running import old_records
 from vmq.clustering.running.disk import SlotDisk
 from vmq.clustering.running.migration import Migration
-from vmq.clustering.running.old_records import (
-    COPY,
-    KEPT,
-    CopyHeader,
-    HintedPublish,
-    HintRecord,
-    decode_copy,
-)
 from vmq.clustering.slots.here import LocalNode
 from vmq.clustering.slots.reach import Reach
 from vmq.clustering.slots.words import incarnation_of, slot_of
@@ -112,8 +105,8 @@ def copy_of(house: House, owner: str, *payloads: bytes, **head: Any) -> bytes:
     number = house.queue("c").session
     house.store.delete(b"sc")
     said = {"life": 1, "offline_at": 5, "complete": True, **head}
-    header = CopyHeader(owner=owner, session=bytes(8), scoped_id="c", **said)
-    house.store.put(COPY + number, msgspec.msgpack.encode(header))
+    header = old_records.CopyHeader(owner=owner, session=bytes(8), scoped_id="c", **said)
+    house.store.put(old_records.COPY + number, msgspec.msgpack.encode(header))
     commit(house)
     house.restart()
     return number
@@ -127,7 +120,7 @@ def test_a_copy_becomes_what_this_node_has_of_the_session(house: House) -> None:
     assert waiting(machines, "c") == ({"t": 2}, [(b"1", 2), (b"2", 2)])
     assert told.forgotten == []  # the record of another node, which forgets it itself
     assert house.store is not None
-    assert not list(scan(house.store.db, COPY))
+    assert not list(scan(house.store.db, old_records.COPY))
     assert number in house.purged
 
 
@@ -141,7 +134,7 @@ def test_a_copy_that_does_not_count_is_not_taken(
     machines = migrated(house, Told(c=of_node("b")), has_copies=True)
     assert not machines.slots.copies
     assert house.store is not None
-    assert not list(scan(house.store.db, COPY))
+    assert not list(scan(house.store.db, old_records.COPY))
 
 
 def test_what_waits_for_another_node_waits_for_its_sessions(house: House) -> None:
@@ -160,15 +153,17 @@ def test_what_waits_for_another_node_waits_for_its_sessions(house: House) -> Non
 def test_what_was_left_here_of_that_waits_for_them_as_well_and_once(house: House) -> None:
     assert house.store is not None
     place = LIFE.to_bytes(8, "big") + (3).to_bytes(8, "big")
-    key = KEPT + b"o\0" + STORE.to_bytes(8, "big") + b"b\0" + place
-    hints = HintRecord([HintedPublish(RemotePublish(b"t", b"1", 2), ["c"])], ["a"])
+    key = old_records.KEPT + b"o\0" + STORE.to_bytes(8, "big") + b"b\0" + place
+    hints = old_records.HintRecord(
+        [old_records.HintedPublish(RemotePublish(b"t", b"1", 2), ["c"])], ["a"]
+    )
     house.store.put(key, msgspec.msgpack.encode(hints))
     commit(house)
     machines = migrated(house, Told(c=of_node("b")), has_copies=False)
     assert waiting(machines, "c") == ({"t": 2}, [(b"1", 2)])
-    assert not list(scan(house.store.db, KEPT))
+    assert not list(scan(house.store.db, old_records.KEPT))
 
 
 def test_a_damaged_head_is_told() -> None:
     with pytest.raises(ValueError, match="Expected"):
-        decode_copy(msgspec.msgpack.encode([1, 2, 3]))
+        old_records.decode_copy(msgspec.msgpack.encode([1, 2, 3]))
