@@ -10,8 +10,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.spark import support
 from tests.spark.sessions import QUICK_JAVA, local_session
+from tests.spark.support import (
+    SHORT,
+    STREAMS,
+    TWICE,
+    Bridge,
+    executors_environment,
+    stream_environment,
+)
 from tests.support.tools import missing, require_tool
 from vmq.testing.process import BrokerProcess
 
@@ -42,7 +49,7 @@ def spark() -> Iterator[SparkSession]:
     # in the tests that follow too.
     setattr(PySparkLogger, "addHandler", logging.Logger.addHandler)  # noqa: B010 - mypy takes no method for another
     before = dict(os.environ)
-    os.environ.update(support.executors_environment() | QUICK_JAVA)
+    os.environ.update(executors_environment() | QUICK_JAVA)
     session = local_session(
         "local[2,4]",
         {
@@ -62,20 +69,18 @@ def spark() -> Iterator[SparkSession]:
 def stage() -> Iterator[BrokerProcess]:
     """The broker of most tests."""
     with BrokerProcess.start(
-        LISTEN,
-        env=support.stream_environment(support.STREAMS) | support.TWICE | support.SHORT,
-        args=("--allow-anonymous",),
+        LISTEN, env=stream_environment(STREAMS) | TWICE | SHORT, args=("--allow-anonymous",)
     ) as process:
         yield process
 
 
 @pytest.fixture(scope="session")
-def bridge(spark: SparkSession, stage: BrokerProcess) -> support.Bridge:
-    return support.Bridge(spark, stage)
+def bridge(spark: SparkSession, stage: BrokerProcess) -> Bridge:
+    return Bridge(spark, stage)
 
 
 @pytest.fixture
-def own_broker(spark: SparkSession, tmp_path: Path) -> Iterator[Callable[..., support.Bridge]]:
+def own_broker(spark: SparkSession, tmp_path: Path) -> Iterator[Callable[..., Bridge]]:
     """Starts brokers of a test's own; with the same `port` again, that is a restart."""
     running: list[BrokerProcess] = []
 
@@ -84,10 +89,10 @@ def own_broker(spark: SparkSession, tmp_path: Path) -> Iterator[Callable[..., su
         listen: tuple[str, ...] = LISTEN,
         args: tuple[str, ...] = ("--allow-anonymous",),
         **env: str,
-    ) -> support.Bridge:
+    ) -> Bridge:
         process = BrokerProcess.start(listen, tmp_path / "broker", env=env, args=args)
         running.append(process)
-        return support.Bridge(spark, process)
+        return Bridge(spark, process)
 
     yield start
     for process in running:

@@ -235,7 +235,10 @@ class Run:
         Raises:
             AssertionError: a query ended for what passes, or nobody knows for what.
         """
-        strikes = {"broker": self.kill_broker, WORKERS: lambda: kill_python(self.driver)}
+        strikes = {
+            "broker": self.kill_broker,
+            WORKERS: lambda: kill_python(self.driver),
+        }
         series = Early(self.seed, strikes, self.kill_driver, lambda: self.driver, self.say)
         series.go(self.early)
         self.strikes = series.done
@@ -317,9 +320,17 @@ def is_worker(process: psutil.Process) -> bool:
 
 
 @contextmanager
-def run(folder: Path, *options: Any, **more: Any) -> Iterator[Run]:
+def run(
+    folder: Path,
+    messages: int,
+    kills: int,
+    tell: Callable[[str], None] = lambda _line: None,
+    minutes: float = 60.0,
+    early: int = 0,
+    seed: int = 1,
+) -> Iterator[Run]:
     (folder / "spark").mkdir(parents=True)
-    course = Run(folder, *options, **more)
+    course = Run(folder, messages, kills, tell, minutes, early, seed)
     try:
         yield course
     finally:

@@ -73,13 +73,15 @@ TWICE = {
 def send(
     broker: BrokerProcess,
     messages: Iterable[tuple[str, bytes]],
+    *,
     client_id: str = "device",
-    **fields: Any,
+    username: str | None = None,
+    password: str | None = None,
 ) -> None:
     """Publishes at QoS 1 and returns when all are acknowledged: then they are in their streams."""
     wire = Wire.connect_tcp(broker.tcp)
     try:
-        wire.connect(client_id, **fields)
+        wire.connect(client_id, username=username, password=password)
         pending = list(messages)
         for start in range(0, len(pending), 500):
             some = pending[start : start + 500]
