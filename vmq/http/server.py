@@ -104,6 +104,7 @@ class HttpListener:
         counters: are told of who was too slow.
         backlog: connections that may wait to be accepted.
         mqtt: takes those who speak MQTT; it has no socket of its own.
+        ended: is called when it has ended.
 
     Raises:
         OSError: its address cannot be had.
@@ -117,11 +118,13 @@ class HttpListener:
         counters: Counters,
         backlog: int,
         mqtt: MqttDoor | None = None,
+        ended: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self.name = name
         self.endpoint = options.endpoint
         self._make_app = make_app
         self._mqtt = mqtt
+        self._ended = ended
         self._guards = Guards(name, options, counters)
         self._guards.mqtt = mqtt
         sock = bind(options.endpoint.host, options.endpoint.port)
@@ -165,3 +168,5 @@ class HttpListener:
         self._server.close()
         self._guards.drop_silent()
         await self._server.stop()
+        if self._ended is not None:
+            await self._ended()

@@ -133,7 +133,15 @@ def _http(broker: "BrokerView", name: str, options: ListenerOptions) -> HttpList
 
     counters, backlog = broker.monitor.core.counters, broker.config.network.backlog
     mqtt = _mqtt_behind_http(broker, name, options)
-    return HttpListener(name, options, load_app, counters, backlog, mqtt)
+    if options.serve is not None:
+        return HttpListener(name, options, load_app, counters, backlog, mqtt)
+    # Late: not everybody has a live page. It shows what is warned of from now on, before it is loaded as well.
+    from vmq.http.dashboard.dashboard import dashboard_of
+
+    dashboard = dashboard_of(broker)
+    listener = HttpListener(name, options, load_app, counters, backlog, mqtt, dashboard.stop)
+    dashboard.start()
+    return listener
 
 
 async def _flight(broker: "BrokerView", name: str, options: ListenerOptions) -> "FlightListener":
