@@ -128,6 +128,19 @@ def test_expected_acknowledgement_of_another_kind(
     assert again.expect_publish(topic, b"x", qos=qos, dup=True).packet_id == identifier
 
 
+def test_expected_acknowledgement_of_another_kind_once_released(peers: Peers, topic: str) -> None:
+    """PUBACK instead of PUBCOMP closes the connection; PUBREL comes again."""
+    wire = peers.subscriber((topic, 2), part="s", clean=False)
+    peers.publish(topic, b"x", qos=2)
+    identifier = wire.expect_publish(topic, b"x", qos=2).packet_id
+    number = identifier.to_bytes(2, "big")
+    wire.pubrec(identifier)
+    wire.expect(b"\x62\x02" + number)
+    wire.puback(identifier)
+    wire.expect_closed()
+    peers.resume("s").expect(b"\x62\x02" + number)
+
+
 def test_expected_mqtt_5_connect(peers: Peers) -> None:
     """A client of MQTT 5 learns that its level is not served, though its CONNECT is another."""
     body = (

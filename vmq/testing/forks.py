@@ -104,7 +104,7 @@ def _fork_helpers(server: "Callable[[], _Server]") -> None:
 
     def start(command: Sequence[str], **given: Any) -> Any:
         if tuple(command[:3]) != (sys.executable, "-P", "-m") or command[3] not in _HELPERS:
-            return subprocess.Popen(command, **given)  # noqa: S603 - a test's own
+            return subprocess.Popen(command, **given)  # noqa: S603 - what a test runs in its place
         pipes, files = "io", given["pass_fds"]
         return server().fork(command[4:], given["env"], command[3], pipes=pipes, files=files)
 

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 from vmq_hooks import Message, Peer, SubscriberId, Subscription
@@ -14,7 +14,7 @@ from vmq_webhooks.config import Hook
 TIMEOUT = 20.0
 PEER = Peer("192.0.2.1", 4711, "tcp")
 ALICE = SubscriberId("lamp", "home")
-ALL = list(Hook.__args__)  # type: ignore[attr-defined]
+ALL = list(get_args(Hook))
 
 
 def config(*endpoints: dict[str, Any], **more: Any) -> WebhooksConfig:

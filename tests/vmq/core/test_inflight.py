@@ -1,6 +1,7 @@
 """What is sent to one subscriber: packet ids, the inflight window, acknowledgements, repeats."""
 
 import logging
+from collections.abc import Callable
 
 import pytest
 
@@ -57,14 +58,29 @@ def test_an_unknown_pubrec_or_pubrel_is_answered_and_counted(house: House, clien
     assert counters.mqtt_pubrec_invalid_error == counters.mqtt_pubrel_invalid_error == 1
 
 
-def test_an_acknowledgement_of_the_wrong_kind_is_told_with_what_is_due(
-    house: House, client: Client, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("qos", "wrong", "due"),
+    [
+        (2, mqtt.puback_packet, "PUBREC"),
+        (2, mqtt.pubcomp_packet, "PUBREC"),
+        (1, mqtt.pubrec_packet, "PUBACK"),
+        (1, mqtt.pubcomp_packet, "PUBACK"),
+    ],
+)
+def test_an_acknowledgement_of_the_wrong_kind_ends_the_connection(
+    house: House,
+    client: Client,
+    caplog: pytest.LogCaptureFixture,
+    qos: int,
+    wrong: Callable[[int], bytes],
+    due: str,
 ) -> None:
-    publish_numbers(house, 0, qos=2)
+    publish_numbers(house, 0, qos=qos)
     pid = client.take_one(mqtt.PUBLISH).packet_id
-    client.send(mqtt.puback_packet(pid))
+    client.send(wrong(pid))
     client.expect_end()
-    assert f"for packet id {pid} of QoS 2, of which PUBREC is due [MQTT-4.8.0-1]" in caplog.text
+    [line] = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
+    assert f"for packet id {pid} of QoS {qos}, of which {due} is due [MQTT-4.8.0-1]" in line
 
 
 def repeated(packets: list[mqtt.Packet]) -> list[tuple[int, bool]]:

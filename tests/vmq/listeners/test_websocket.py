@@ -4,6 +4,8 @@ import logging
 from http import HTTPStatus
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from websockets.client import ClientProtocol
 from websockets.frames import Close, Frame, Opcode
 from websockets.http11 import Response
@@ -151,6 +153,18 @@ def test_what_is_no_upgrade_ends_the_connection(
 
 
 # --- packets in frames
+
+
+@given(st.lists(st.integers(0, 100), max_size=6), st.lists(st.integers(0, 200), max_size=6))
+def test_packets_and_frames_and_chunks_need_not_line_up(
+    frame_ends: list[int], chunk_ends: list[int]
+) -> None:
+    client = WebClient(House())
+    stream = connect_packet("c") + subscribe_packet(1, ("a", 0)) + publish_packet("a", b"x") * 3
+    for frame in cut(stream, frame_ends):
+        client.protocol.send_binary(frame)
+    client.push(chunk_ends)
+    assert [each.raw for each in client.take()][2:] == [publish_packet("a", b"x")] * 3
 
 
 def test_a_large_write_goes_out_in_frames_that_clients_accept(

@@ -3,14 +3,10 @@
 import asyncio
 from collections.abc import Callable, Container, Iterable
 from functools import partial
-from typing import Final
 
 from vmq.clustering.delivery.outboxes import Outboxes
 from vmq.clustering.messages.streams import Define
 from vmq.clustering.streams.records import StreamRecords
-
-#: Seconds between two looks whether all have answered.
-_SOON: Final = 0.02
 
 
 class Introductions:
@@ -29,6 +25,8 @@ class Introductions:
         self._outboxes = outboxes
         self._up = up
         self._told: set[tuple[str, str]] = set()
+        #: Who is to say that it has a stream open.
+        self._asked: set[tuple[str, asyncio.Future[bool]]] = set()
 
     def tell(self, peer: str, stream: str) -> bool:
         """Makes sure that a peer knows a stream before what is sent to it next; False if there is no room."""
@@ -42,25 +40,34 @@ class Introductions:
 
     def keep(self, peers: Container[str]) -> None:
         """Others than these may have forgotten when they are back."""
-        self._told = {each for each in self._told if each[0] in peers}
+        self._forget(lambda peer: peer not in peers)
 
     def forget(self, peer: str) -> None:
         """A peer is down: likewise."""
-        self._told = {each for each in self._told if each[0] != peer}
+        self._forget(lambda each: each == peer)
+
+    def _forget(self, is_gone: Callable[[str], bool]) -> None:
+        self._told = {each for each in self._told if not is_gone(each[0])}
+        for peer, answer in self._asked:
+            if is_gone(peer):
+                answer.cancel()
 
     async def tell_all(self, stream: str, patience: float) -> None:
         """Returns when all peers in reach have a stream open, or cannot; after `patience` seconds in any case."""
         definition = self._records.get("stream", stream)
-        if not definition:
+        peers = sorted(self._up()) if definition else []
+        if not definition or not peers:
             return
-        now = asyncio.get_running_loop().time
-        until, waited = now() + patience, set(self._up())
-
-        def answered(peer: str, _has: bool) -> None:
-            waited.discard(peer)
-
-        for peer in sorted(waited):
-            self._outboxes.send(peer, Define(stream, definition), partial(answered, peer))
+        loop = asyncio.get_running_loop()
+        asked = {(peer, loop.create_future()) for peer in peers}
+        self._asked |= asked
+        for peer, answer in asked:
+            self._outboxes.send(peer, Define(stream, definition), partial(_answered, answer))
         self._outboxes.flush()
-        while waited & set(self._up()) and now() < until:  # noqa: ASYNC110 - who goes down does not tell
-            await asyncio.sleep(_SOON)
+        await asyncio.wait([answer for _, answer in asked], timeout=patience)
+        self._asked -= asked
+
+
+def _answered(answer: "asyncio.Future[bool]", has: bool) -> None:
+    if not answer.done():
+        answer.set_result(has)
