@@ -37,6 +37,7 @@ from vmq.jobs.resp.door import STRANGERS_LIMIT, RespDoor
 from vmq.jobs.resp.user import PATIENCE, unsettled
 from vmq.jobs.rules import FSYNC, OFF, OS, JobRules
 from vmq.jobs.schedules import Schedules
+from vmq.jobs.storage.clock import JobClock
 from vmq.jobs.storage.indexing import JobIndexing
 from vmq.jobs.storage.journal import JobJournal, SegmentWalk
 from vmq.jobs.storage.pauses import JobPauses
@@ -116,8 +117,10 @@ class JobService:
             ids = JobIds(self.node_id[:8], os.urandom)
             self.machine = JobMachine(ids, self.rules_of, None, wall)
             self.machine.pager.fit(config.limits.max_job_memory or 1 << 60)
+            self.clock = JobClock(self.segments)
             restore = JobRestore(self.machine, self.segments, now)
             restore.run()
+            self.clock.begin()
             self.pauses = self._pause(now)
         except OSError as error:
             raise StartError(f"cannot use the jobs: {self.folder}: {error.strerror}") from error
@@ -135,7 +138,9 @@ class JobService:
             core.bans.ends.append(self.end_banned)
         #: Programs inside the process that take jobs.
         self.takings: set[Ending] = set()
-        self.control = JobControl(self.folder, lambda: self.config, self._limit_anew)
+        self.control = JobControl(
+            self.folder, lambda: self.config, lambda: self._limit(self.config)
+        )
         self._limit(config)
         self._timer: asyncio.TimerHandle | None = None
         self._sweeper = self.loop.call_later(SWEEP, self._sweep)
@@ -168,8 +173,7 @@ class JobService:
 
     def join(self, links: JobLinks) -> None:
         """Shares its jobs with other nodes from now on."""
-        boot = time.time_ns() // 1000
-        self.nodes = JobNodes(self.core, self.commit, links, self.node_id, boot)
+        self.nodes = JobNodes(self.core, self.commit, links, self.node_id, time.time_ns() // 1000)
         self.control.nodes = self.nodes
         replicas, schedules = self.nodes.replicas, self.schedules
         replicas.on_fired = schedules.on_fired
@@ -198,9 +202,6 @@ class JobService:
             found = hashlib.sha256(secrets.token_bytes(32)).hexdigest()[:40].encode()
             replace_file(path, found + b"\n")
         return found
-
-    def _limit_anew(self) -> None:
-        self._limit(self.config)
 
     def _limit(self, config: Config) -> None:
         limit = self.control.memory() or 1 << 60
@@ -257,14 +258,12 @@ class JobService:
         door = RespDoor(name, self.commit, self.core, hooks)
         door.anonymous = config.anonymous_allowed(name)
         door.anonymous_until_hook = config.anonymous_until_hook(name)
-        door.admin = options.admin
-        door.is_tls = options.endpoint.is_tls
+        door.admin, door.is_tls = options.admin, options.endpoint.is_tls
         door.max_job_size = config.limits.max_job_size
         door.mountpoint = options.mountpoint
         door.prefix = options.mountpoint.encode() + b"\0" if options.mountpoint else b""
-        door.node_id = self.node_id
+        door.node_id, door.control = self.node_id, self.control
         door.others = run
-        door.control = self.control
         found = JobListener(name, config, registry, door, handshakes, shared)
         door.clients = found.clients
         self.listeners.append(found)
@@ -328,14 +327,13 @@ class JobService:
         except OSError as error:
             log.error("a segment of jobs cannot be cleaned: %s", error)
         self.indexing.look()
+        self.clock.look()
         self.commit.end_pass(now)
 
     def _clean(self) -> None:
         """Moves some jobs out of the oldest segment, if much on disk is not wanted."""
-        if not self.journal.is_wasteful() or self.commit.is_failing:
-            return
         oldest = self.segments.oldest()
-        if oldest is None:
+        if oldest is None or self.commit.is_failing or not self.journal.is_wasteful():
             return
         page = self.machine.pager.in_segment(oldest.number)
         if page is None:

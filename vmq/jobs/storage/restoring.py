@@ -102,7 +102,8 @@ class JobRestore(FrameWalk):
 
     def read_indexed(self, segment: JobSegment) -> bool:
         """Reads what happened from the index of a segment, if it has one."""
-        index = read_index(segment.path, segment.size)
+        # Times in an index are as they were written: without it they are read, and moved, job by job.
+        index = None if segment.shift else read_index(segment.path, segment.size)
         if index is None:
             return False
         segment.has_index = True
@@ -207,9 +208,12 @@ class JobRestore(FrameWalk):
         assert segment is not None
         if self.plain.is_over(serial, head):
             return False
+        shift = segment.shift
+        if shift:
+            head = (head[0], head[1] + shift, head[2] + shift, *head[3:])
         key = data[at : at + int(head[11])]
         if self.plain.keep(head, name, serial, segment, offset, shared, key):
-            return not key or not shared
+            return not shift and (not key or not shared)
         job = self.read_job(head, name, data, at)
         job.serial = serial
         job.segment = segment.number
@@ -255,7 +259,8 @@ class JobRestore(FrameWalk):
         if event == record.BURIED or event == record.REVIVED:
             expires, nacks, repeats, _ = DEATH.unpack_from(data, start)
             reason = data[start + DEATH_SIZE : end].decode()
-            self.die(job, reason, (int(expires) - self.machine.wall) / 1e9)
+            shift = 0 if self.segment is None else self.segment.shift
+            self.die(job, reason, (int(expires) + shift - self.machine.wall) / 1e9)
             job.nacks = nacks
             job.repeats = repeats
         elif event == record.SHARED:

@@ -49,6 +49,8 @@ class JobSegment:
         self.number = number
         self.path = path
         self.size = size
+        #: Nanoseconds that its times are behind: the clock was set after they were written (`JobClock`).
+        self.shift = 0
         #: Jobs that lie here and are wanted, and their bytes.
         self.live = 0
         self.live_bytes = 0
