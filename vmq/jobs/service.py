@@ -418,6 +418,8 @@ class JobService:
 
     def _sync(self) -> None:
         paused = self.pauses.take(self.machine, self.core.clock())
+        if paused is not None:
+            self.mappings.look()
 
         def sync() -> None:
             self.journal.sync()

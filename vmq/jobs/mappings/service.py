@@ -58,16 +58,24 @@ class MappingWorker:
             queue = self.machine.queue(self.queue, now)
             self.machine.check_taken(self.queue)
         except JobRefusedError as refusal:
-            reason = str(refusal)
-            if self.mapping.hindrance != reason:
-                log.warning('mapping=%s waits reason="%s"', self.mapping.name, reason)
-            self.mapping.hindrance = reason
+            self._tell(str(refusal))
             asyncio.get_running_loop().call_later(_AGAIN, self.ask)
             return
-        self.mapping.hindrance = ""
         self.waiter = CallWaiter([queue], _AT_ONCE, self.serve)
         self.machine.wait(self.waiter, float("inf"), now)
+        self.look()
         self.commit.end_soon()
+
+    def look(self) -> None:
+        """An operator may have paused its queue, or have it go on."""
+        if self.waiter is not None:
+            is_paused = self.waiter.queues[0].paused_out
+            self._tell("its queue is paused (vmq jobs resume)" if is_paused else "")
+
+    def _tell(self, reason: str) -> None:
+        if reason and self.mapping.hindrance != reason:
+            log.warning('mapping=%s waits reason="%s"', self.mapping.name, reason)
+        self.mapping.hindrance = reason
 
     def serve(self, jobs: list[Job]) -> None:
         """Maps jobs; each is done once what it becomes is safe."""
@@ -186,6 +194,12 @@ class Mappings(MappingFinder):
             registry = self.core.registries.find(mountpoint)
             if registry is not None:
                 registry.routes.resize(self.core.options.topic_cache)
+
+    def look(self) -> None:
+        """Queues are paused, or go on."""
+        for worker in self.workers:
+            if isinstance(worker, MappingWorker):
+                worker.look()
 
     def _stop_workers(self) -> None:
         for worker in self.workers:

@@ -15,6 +15,7 @@ from tests.vmq.jobs.serving import client_of, config_of, machine
 from tests.vmq.sockets import peer_of
 from vmq.admin.errors import AdminError, NotFoundError
 from vmq.admin.jobs.mappings import list_mappings, switch, try_out
+from vmq.admin.jobs.queues import pause
 from vmq.broker import Broker
 from vmq.config.jobs import JobOptions
 from vmq.config.mappings import MappingOptions
@@ -112,6 +113,22 @@ async def test_a_mapping_of_a_queue_with_groups_tells_why_it_waits(
         await redis.execute_command("ADDJOB", "orders", "x", 0)
         await until(lambda: bodies(broker, b"log") == [b"x"])
         assert list_mappings(broker)[0].error == ""
+
+
+async def test_a_mapping_of_a_paused_queue_tells_why_it_waits(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    given = {"all": options("$jobs/orders", "$jobs/log")}
+    for is_again in (False, True):
+        async with Broker(config(tmp_path, given)) as broker:
+            if not is_again:
+                await pause(broker, "orders", "", "out")
+            await until(lambda: "paused" in list_mappings(broker)[0].error)
+            assert caplog.text.count("waits reason") == 1 + is_again
+            assert "mapping all waits" in " ".join(broker.jobs.open().mappings.problems())
+            if is_again:
+                await pause(broker, "orders", "", "none")
+                await until(lambda: list_mappings(broker)[0].error == "")
 
 
 async def test_a_queue_that_cannot_be_made_is_tried_again(
