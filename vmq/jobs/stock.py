@@ -60,6 +60,9 @@ class JobStock(JobQueues):
         #: Above it nothing is added.
         self.max_memory: i64 = 1 << 60
         self.last_created: i64 = 0
+        #: When a failure was noted last, in seconds since 1970, and as it is written.
+        self.noted_at = -1
+        self.noted_as = ""
         #: The other nodes.
         self.sharing = JobSharing()
         #: What was here at the start and others may serve: they are asked once all of them can be reached.
@@ -470,9 +473,11 @@ class JobStock(JobQueues):
 
     def note(self, job: Job, failure: str, now: float) -> None:
         """Remembers a failure of a job, with its time for people."""
-        job.note(
-            f"{datetime.fromtimestamp(self.wall / 1e9 + now, UTC):%Y-%m-%dT%H:%M:%SZ} {failure}"
-        )
+        second = int(self.wall / 1e9 + now)
+        if second != self.noted_at:  # to write a time costs more than all else of a NACK
+            self.noted_at = second
+            self.noted_as = f"{datetime.fromtimestamp(second, UTC):%Y-%m-%dT%H:%M:%SZ} "
+        job.note(self.noted_as + failure)
         if job.serial:
             self.log.note(record.NOTED, job)
 

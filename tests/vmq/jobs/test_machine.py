@@ -82,6 +82,7 @@ def test_what_is_delivered_too_often_is_a_dead_letter_and_may_come_back_to_life(
     assert job.history is not None
     assert [each.split()[1] for each in job.history] == ["retry"] * 3 + ["max_deliveries"]
     assert job.history[0].startswith("2023-11-14T22:")
+    assert len({each.split()[0] for each in job.history[:3]}) == 3, "each has its own time"
     assert (house.queue().came, house.queue(b"q!dead").came) == (1, 1)
     assert house.machine.enqueue(job, house.now)
     assert (taken(house), job.deliveries, job.reason) == (job, 1, "")
