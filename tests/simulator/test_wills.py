@@ -380,8 +380,55 @@ def test_a_keeper_that_takes_wills_when_their_node_has_ended_publishes_them() ->
         assert sorted(watcher.texts) == clients
 
 
+def test_a_keeper_whose_clients_have_all_come_back_elsewhere_says_that_it_keeps_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with scripted() as world:
+        watcher = six(world)
+        with monkeypatch.context() as patch:
+            patch.setattr(ClusterWills, "_entrust", lambda *_: None)
+            world.device("alone", clean=True, will=Will("wills", b"left", qos=1)).connect("c")
+        world.kill("c")
+        world.start("c")
+        for at in range(6):
+            world.devices[f"w{at}"].connect("b")
+        world.run(2 * MISSED)
+        assert watcher.texts == ["left"]
+
+
 def test_who_is_not_answered_publishes_what_is_left_in_the_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(ClusterWills, "_answer", lambda *_: None)
     assert watched("kill a b c, start a b c, run 25") == [*"012345"]
+
+
+@pytest.mark.parametrize("has_ended", [True, False])
+def test_what_was_under_way_to_a_keeper_that_went_is_not_for_it_when_it_is_back(
+    has_ended: bool,
+) -> None:
+    """Another keeper has got it meanwhile, and published it."""
+    with scripted() as world:
+        watcher = world.subscriber("watcher", "b", "wills", qos=1)
+        world.until(world.is_quiet)
+        clients = [name for name in map(str, range(10, 40)) if world.owner(name) == "c"]
+        keeper = world["a"].running.clustering.outboxes.arrivals
+        keeper.close()
+        world.split("a", "bc")
+        world.heal()  # c says that it begins
+        world.until(world.is_whole)
+        for each in clients:
+            world.device(each, clean=True, will=Will("wills", each.encode(), qos=1)).connect("c")
+        own = present(world["c"].running.clustering._wills)._own
+        assert "a" in {each.keeper for each in own.values()}
+        world.run(0.5)
+        world.kill("a") if has_ended else world.split("a", "bc")
+        world.until(lambda: not sees(world, "ca"))
+        world.kill("c")
+        world.run(2 * MISSED)
+        assert sorted(watcher.texts) == clients
+        world.network.heal()
+        world.start("a", "c")
+        keeper.open()
+        world.run(2 * MISSED)
+        assert sorted(watcher.texts) == clients

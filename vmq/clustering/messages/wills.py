@@ -18,11 +18,13 @@ class WillsBegin(NodeMessage, frozen=True, tag=61):
     """This life has begun, or begins anew with you: none of its wills is yours to keep but those that follow.
 
     You say with a `WillsEnd` when you keep none of the lives before. Who is asking has come up, or sees you again, and
-    keeps none of yours but those that you send it then.
+    keeps none of yours but those that follow your answer, which has the number of its last question: what comes behind
+    another one was under way since before. (0 is of a version without numbers, and answers any.)
     """
 
     life: Life
     is_asking: bool = False
+    question: Count = 0
 
 
 class KeepWill(AboutClient, frozen=True, tag=62):

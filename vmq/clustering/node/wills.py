@@ -89,8 +89,10 @@ class ClusterWills(Wills):
         self._rank = rank
         self._own: dict[Who, OwnWill] = {}
         self._kept: dict[str, dict[Who, KeepWill]] = {}
-        #: The lives that nodes have told since they were last seen to come up.
+        #: The lives that nodes have told in answer to the last question to each, and the numbers of those questions.
         self._lives: dict[str, int] = {}
+        self._questions: dict[str, int] = {}
+        self._question = outboxes.life << 16  # greater than in the lives before
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
@@ -199,22 +201,26 @@ class ClusterWills(Wills):
     # --- clients of others
 
     def _on_begin(self, peer: str, message: WillsBegin) -> None:
-        self._lives[peer] = message.life
-        kept = self._kept.get(peer, {})
-        for who in [who for who, will in kept.items() if will.life == message.life]:
-            del kept[who]
-        if kept:  # of an earlier life, with which their connections have ended
-            self._wait_for(peer)
-        else:
-            self._answer(peer)
         if message.is_asking:
-            self._begin(peer)
+            self._begin(peer, message.question)
+            if message.life != self._lives.get(peer, message.life):
+                self._ask(peer)  # it has begun a life, and was not missed
+        elif message.question in (0, self._questions.get(peer)):
+            self._lives[peer] = message.life
+        if message.life == self._lives.get(peer):
+            kept = self._kept.get(peer, {})
+            for who in [who for who, will in kept.items() if will.life == message.life]:
+                del kept[who]
+            if kept:  # of an earlier life, with which their connections have ended
+                self._wait_for(peer)
+            else:
+                self._answer(peer)
         # What it kept in an earlier life, or until it lost sight of this node, it keeps no more.
         self._entrust_again(("", peer) if message.is_asking else ("",))
 
     def _on_keep(self, peer: str, will: KeepWill) -> None:
         if will.life != self._lives.get(peer):
-            return  # it was under way for longer than that life, which has left it on its disk
+            return  # it was under way for longer than that life, or than this node was away: it comes again
         self._came(will.who, peer)
         self._kept.setdefault(peer, {})[will.who] = will
         if peer not in self._node.up:  # it waited here
@@ -267,14 +273,20 @@ class ClusterWills(Wills):
 
     def _on_up(self, peer: str) -> None:
         if self._is_running:
-            self._lives.pop(peer, None)
             self._left_before.on_up(peer)
-            self._begin(peer, is_asking=True)
+            self._ask(peer)
             self._outboxes.flush()
 
-    def _begin(self, peer: str, is_asking: bool = False) -> None:
+    def _ask(self, peer: str) -> None:
+        """None of its wills is kept here but those that follow its answer."""
+        self._lives.pop(peer, None)
+        self._question += 1
+        self._questions[peer] = self._question
+        self._begin(peer, self._question, is_asking=True)
+
+    def _begin(self, peer: str, question: int, is_asking: bool = False) -> None:
         """In order with the wills, behind those of earlier lives that are still on their way."""
-        self._outboxes.move(peer, WillsBegin(self._outboxes.life, is_asking))
+        self._outboxes.move(peer, WillsBegin(self._outboxes.life, is_asking, question))
 
     def _on_down(self, peer: str) -> None:
         if not self._is_running:
