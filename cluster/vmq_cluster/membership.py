@@ -118,6 +118,11 @@ class Membership:
         """Where this node can be reached."""
         return self._address
 
+    def addresses(self) -> dict[str, str]:
+        """Names and addresses of the members, this one's included, sorted by name."""
+        found = {name: self._records[name].address for name in self.others}
+        return dict(sorted({**found, self._identity.name: self._address}.items()))
+
     @property
     def belongs(self) -> bool:
         """Whether this node is a member; else it keeps to itself."""

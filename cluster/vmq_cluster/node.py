@@ -193,10 +193,7 @@ class ClusterNode:
     @property
     def members(self) -> dict[str, str]:
         """Names and addresses, this node's own included."""
-        membership = self._running.membership
-        found = {each.name: each.address for each in membership.records}
-        found[self.name] = membership.address
-        return {name: found[name] for name in sorted([*membership.others, self.name])}
+        return self._running.membership.addresses()
 
     @property
     def link(self) -> Link:
@@ -234,21 +231,21 @@ class ClusterNode:
     # --- the replicated map
 
     def get(self, prefix: str, key: bytes) -> bytes | None:
-        """The value of a key, if it has one."""
-        return self._running.metadata.get(prefix, key)
+        """The value of a key, if it has one. Raises `StorageError`: it cannot be read, and the node stops."""
+        return self._read(self._running.metadata.get, prefix, key)
 
     def items(
         self, prefix: str, begin: bytes = b"", after: bytes | None = None
     ) -> Iterator[tuple[bytes, bytes]]:
         """All keys of a prefix that begin so, with their values, in order. Nothing is to be written meanwhile.
 
-        Those behind a key `after` only, for who goes on later.
+        Those behind a key `after` only, for who goes on later. Raises as `get`.
         """
-        return self._running.metadata.items(prefix, begin, after)
+        return self._each(self._running.metadata.items(prefix, begin, after))
 
     def dots(self, prefix: str, keys: Iterable[bytes]) -> Iterator[Dot]:
         """The dots of what keys hold: whoever has seen them knows these values, or later ones."""
-        return self._running.metadata.dots(prefix, keys)
+        return self._each(self._running.metadata.dots(prefix, keys))
 
     def has_seen(self, dots: NodeClock) -> bool:
         """Whether this node has seen all of these dots; what they stand for has been told then."""
@@ -260,11 +257,14 @@ class ClusterNode:
         Raises:
             ClusterError: the prefix, the key or the value is too long.
         """
-        self._write(self._running.metadata.put, prefix, key, value)
+        self._read(self._running.metadata.put, prefix, key, value)
+        self._flush_soon()
 
     def delete(self, prefix: str, key: bytes) -> bool:
         """Deletes a key; returns whether it had a value."""
-        return self._write(self._running.metadata.delete, prefix, key)
+        had_any = self._read(self._running.metadata.delete, prefix, key)
+        self._flush_soon()
+        return had_any
 
     def merge_with(self, prefix: str, merge: Merge) -> None:
         """What becomes of values that were written at the same time: see `Metadata.merge_with`."""
@@ -305,13 +305,11 @@ class ClusterNode:
         return taken
 
     def send_at_once(self, peer: str, payload: bytes) -> bool:
-        """As `send_unreliable`, in an order of its own: where the peer is on this machine it does not wait for the end
-        of the pass.
-        """
+        """As `send_unreliable`, in an order of its own: to a peer on this machine before the end of the pass."""
         machine = self._running
-        if machine.channels.may_overtake(peer, payload):
-            if self._link.send_at_once(peer, machine.identity.epoch, payload):
-                return True
+        may_overtake = machine.channels.may_overtake(peer, payload)
+        if may_overtake and self._link.send_at_once(peer, machine.identity.epoch, payload):
+            return True
         return self.send_unreliable(peer, payload)
 
     def is_near(self, peer: str) -> bool:
@@ -381,15 +379,18 @@ class ClusterNode:
             self._is_flush_due = True
             asyncio.get_running_loop().call_soon(self.flush)
 
-    def _write(self, what: Callable[..., T], *about: Any) -> T:
-        """Has something written at the end of this pass. What was there is read before."""
+    def _read(self, what: Callable[..., T], *about: Any) -> T:
+        """Does something that reads, as writing does: whoever cannot is told, and the node stops."""
         try:
-            done = what(*about)
+            return what(*about)
         except StorageError as error:
-            self._fail(error)
+            if self._machine is not None:
+                self._fail(error)
             raise
-        self._flush_soon()
-        return done
+
+    def _each(self, found: Iterator[T]) -> Iterator[T]:
+        while (each := self._read(next, found, None)) is not None:
+            yield each
 
     def _tick(self) -> None:
         if self._machine is not None:
@@ -479,9 +480,8 @@ class ClusterNode:
                     self._link.contact(effect.address, effect.frame)
                     continue
                 case MembersChanged():
-                    others = {**effect.members}
-                    others.pop(self.name, None)
-                    self._link.set_members(others)
+                    others = effect.members.items()
+                    self._link.set_members({each: at for each, at in others if each != self.name})
                 case PeerUp() | PeerDown():
                     self._link.set_up(effect.peer, isinstance(effect, PeerUp))
                 case Misbehaved():

@@ -1,7 +1,7 @@
 """Nodes on asyncio's loop, in one process."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -379,10 +379,25 @@ class UnreadableDisk(MemoryStorage):
             raise StorageError("no sector there")
         return super().get(key)
 
+    def scan(self, first: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        self.get(first)
+        return super().scan(first, end)
 
-@pytest.mark.parametrize("writer", ["one", "two"])
-async def test_a_node_that_cannot_read_what_it_is_told_or_writes_over_stops(
-    nodes: list[ClusterNode], writer: str, caplog: pytest.LogCaptureFixture
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda one, _: one.put("p", b"k", b"v"),
+        lambda _, two: two.put("p", b"k", b"v"),
+        lambda _, two: two.get("p", b"k"),
+        lambda _, two: list(two.items("p")),
+        lambda _, two: list(two.dots("p", [b"k"])),
+    ],
+)
+async def test_a_node_that_cannot_read_what_it_is_told_writes_over_or_is_asked_for_stops(
+    nodes: list[ClusterNode],
+    use: Callable[[ClusterNode, ClusterNode], None],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     disk = UnreadableDisk()
     one = await started(nodes, "one")
@@ -395,8 +410,8 @@ async def test_a_node_that_cannot_read_what_it_is_told_or_writes_over_stops(
     two.join(one.address)
     await asyncio.wait_for(up.wait(), PATIENCE)
     disk.is_bad = True
-    with suppress(StorageError):  # whoever writes is told
-        {"one": one, "two": two}[writer].put("p", b"k", b"v")
+    with suppress(StorageError):  # whoever does it is told
+        use(one, two)
     await asyncio.wait_for(down.wait(), PATIENCE)
     assert not two.is_running
     assert not two.is_failing
