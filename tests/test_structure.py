@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -110,6 +111,28 @@ def test_functions_fit_60_lines() -> None:
     }
     assert too_long == {}
     assert set(LONG_FUNCTIONS) - set(long) == set(), "exceptions that are needed no more"
+
+
+#: Not names of modules: the configuration file, and tables of SQL.
+NO_MODULES = {"toml", "NAME", "main"}
+
+
+def test_what_texts_say_of_modules_is_there() -> None:
+    lacking = set()
+    for file, path in sources():
+        for package, rest in re.findall(
+            r"`(vmq|vmq_cluster|vmq_hooks)\.([\w.]+)", path.read_text()
+        ):
+            place = next(ROOT / each for each in PACKAGES if each.rpartition("/")[2] == package)
+            names = rest.split(".")
+            while names and ((place / names[0]).is_dir() or (place / f"{names[0]}.py").is_file()):
+                place /= names.pop(0)
+            text = (
+                place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+            ).read_text()
+            if names and names[0] not in text and names[0] not in NO_MODULES:
+                lacking.add(f"{file}: {package}.{rest}")
+    assert lacking == set()
 
 
 def test_a_class_has_its_name_for_itself() -> None:

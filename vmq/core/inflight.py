@@ -452,8 +452,7 @@ class Sender:
 
     def subscriber_id(self) -> SubscriberId:
         """Who this is to plugins."""
-        # The queue of a session that is on its way to another node has a NUL in front: see `Registry.detach`.
-        return SubscriberId(self.client_id.lstrip("\0"), self.mountpoint)
+        return SubscriberId(self.client_id, self.mountpoint)
 
 
 def wrong_kind(kind: int, delivery: Delivery) -> ProtocolError:

@@ -30,7 +30,7 @@ _RESET: Final = 30.0
 
 
 class JobLinks(Protocol):
-    """The links, as jobs know them; `vmq.clustering.node.jobs` has them."""
+    """The links, as jobs know them; `vmq.clustering.node.job_links` has them."""
 
     @property
     def host(self) -> str:

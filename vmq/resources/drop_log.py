@@ -63,8 +63,7 @@ class DropLog:
 
     def tell_of(self, lost: ClientLosses) -> None:
         """One line."""
-        # A session that is on its way to another node has a NUL in front: see `Registry.detach`.
-        name = lost.client_id.lstrip("\0") or "(others)"
+        name = lost.client_id or "(others)"
         where = f" mountpoint={lost.mountpoint}" if lost.mountpoint else ""
         advice = ADVICE if lost.reason in FOR_ROOM and not self.has_advised else ""
         self.has_advised = self.has_advised or bool(advice)

@@ -3,7 +3,7 @@
 Partitions of streams and durable sessions are handed over side by side. Then this node sends what still waits here,
 what came until then included; what comes later it takes no more, and says so (`vmq.clustering.messages.farewell`). So
 each other node knows what on its outbox to this one is to be given to somebody else, and what is not
-(`vmq.clustering.hinted_handoff.redirect`).
+(`vmq.clustering.delivery.redirect`).
 """
 
 import asyncio

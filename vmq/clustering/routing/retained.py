@@ -136,7 +136,7 @@ class ClusterRetained(RetainedListener):
     # --- how it is done
 
     def on_retained(self, registry: Registry, message: Message) -> None:
-        """What `Core.on_retained` is told."""
+        """What `vmq.core.ports.RetainedListener.on_retained` is told."""
         if not self._pending:
             self._call_soon(self.flush)
         key = encode_key(registry.mountpoint, message.topic.decode())

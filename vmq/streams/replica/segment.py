@@ -61,7 +61,7 @@ class LooseSegment:
 
     @classmethod
     def load(cls, path: Path, header: Header) -> "LooseSegment":
-        """Reads a segment that lies there. What it covers is whole; `flaw_of` says why it ends there.
+        """Reads a segment that lies there. What it covers is whole; `flaw` says why it ends there.
 
         Raises:
             DamagedError: it does not even begin with the schema.
