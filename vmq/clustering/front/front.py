@@ -44,6 +44,7 @@ from vmq.clustering.slots.words import (
     Address,
     Lineage,
     digest_of,
+    slot_of,
     store_of,
 )
 
@@ -57,10 +58,13 @@ Rows = list[tuple[str, int]]
 class SessionFront(LocalFront):
     """The connections of one node, by number."""
 
-    def __init__(self, here: LocalNode, origin: Origin, view: Callable[[int], SlotView]) -> None:
+    def __init__(
+        self, here: LocalNode, slots: int, origin: Origin, view: Callable[[int], SlotView]
+    ) -> None:
         super().__init__()
         here.front = self
         self._here = here
+        self._slots = slots
         self._origin = origin
         self._view = view
         self.connections: dict[int, FrontConnection] = {}
@@ -214,7 +218,12 @@ class SessionFront(LocalFront):
     def _on_attached(self, message: Attached) -> None:
         connection = self.connections.get(message.connection)
         key = message.lineage, message.link
-        if connection is None or key != self._key(connection.slot):
+        slot = slot_of(message.client, self._slots)
+        if key != self._key(slot):
+            return
+        if connection is None:  # its client has gone meanwhile
+            steps = [SessionStep(GONE)]
+            self._send(slot, message.client, message.connection, key, steps)
             return
         if connection.attached == key:
             return
@@ -428,19 +437,22 @@ class SessionFront(LocalFront):
         connection.tell_done()
         steps, connection.steps = connection.steps, []
         if connection.attached is not None:
-            lineage, link = connection.attached
-            if store_of(lineage[1]) == self._here.store and self._give(connection, steps):
+            key = connection.attached
+            if store_of(key[0][1]) == self._here.store and self._give(connection, steps):
                 return
-            message = FromClient(
-                connection.slot,
-                connection.client,
-                connection.number,
-                lineage,
-                link,
-                steps,
-                self._here.clock,
-            )
-            self._here.send(store_of(lineage[1]), message)
+            self._send(connection.slot, connection.client, connection.number, key, steps)
+
+    def _send(
+        self,
+        slot: int,
+        client: str,
+        number: int,
+        key: tuple[Lineage, int],
+        steps: list[SessionStep],
+    ) -> None:
+        lineage, link = key
+        message = FromClient(slot, client, number, lineage, link, steps, self._here.clock)
+        self._here.send(store_of(lineage[1]), message)
 
     def _give_done(self, connection: FrontConnection) -> bool:
         """Has an owner that is here take acknowledgements of what flows; False: they are to be packets."""

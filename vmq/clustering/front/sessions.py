@@ -25,7 +25,7 @@ class SessionNode:
         self.slots = SlotMachine(here, slots)
         self.origin = Origin(here, self.slots.view)
         self.origin.owners, self.origin.turns = self.slots.owners, self.slots.turns
-        self.front = SessionFront(here, self.origin, self.slots.view)
+        self.front = SessionFront(here, slots, self.origin, self.slots.view)
         self.routes = SlotRoutes()
         here.slot_for = self.routes.slot_for
         #: There is a link that attachments do not know.

@@ -17,6 +17,8 @@ from vmq.clustering.slots.subscribers import Subscribers
 from vmq.clustering.slots.words import Dot
 from vmq_cluster.errors import StorageError
 
+#: Connections with newer ones that are remembered: more than there are while a frame of their fronts waits.
+_REPLACED: Final = 64
 #: Milliseconds until a client without a session is forgotten: a front that learns late that it has gone may ask anew.
 FORGOTTEN_AFTER: Final = 600_000
 
@@ -31,6 +33,15 @@ class AwayClients:
         #: Since when sessions have no connection, as far as this owner knows, by the agreed time. Where they expire, it
         #: is in the registers that this owner writes, too.
         self.left: dict[str, int] = {}
+        #: The last connections, of all clients, that have had a newer one in this lineage: a front asks until it hears
+        #: an answer, and what it has asked again may come behind what another asks for the newer one.
+        self.replaced: dict[int, None] = {}
+
+    def replace(self, connection: int) -> None:
+        """Its client has a newer one."""
+        self.replaced[connection] = None
+        if len(self.replaced) > _REPLACED:
+            del self.replaced[next(iter(self.replaced))]
 
     def came(self, client: str) -> None:
         """A client is connected."""

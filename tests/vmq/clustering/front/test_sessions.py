@@ -81,6 +81,15 @@ def test_who_was_held_up_learns_of_that_before_it_takes_what_came_meanwhile() ->
     assert (reach.holds, there.node.here.now) == (1, there.now + 900)
 
 
+def test_a_client_that_goes_before_its_owner_has_answered_is_served_no_more() -> None:
+    there = Alone()
+    serving = there.node.slots.owners[0].attachments.serving
+    there.node.front.connect(8, "d", 0)  # it asks
+    there.node.front.disconnect(8)
+    there.node.finish()
+    assert list(serving) == ["c"]
+
+
 def test_what_a_client_has_at_once_is_written_nowhere_and_its_publisher_answered() -> None:
     there = Alone()
     there.publish()

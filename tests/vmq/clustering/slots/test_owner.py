@@ -245,6 +245,17 @@ def test_what_a_fork_has_under_way_is_finished_with_a_client_that_is_here(world:
     assert (released, sent) == ([101, 102], [(ORIGIN, 2), (ORIGIN, 3)])
 
 
+def test_what_a_front_has_asked_again_replaces_no_newer_connection(world: World) -> None:
+    world.serve()
+    world.attach()
+    newer = fronts.Attach(SLOT, "c", 8, 0, world.lineage, 12, [])
+    world.receive(2, newer)
+    world.sent(fronts.AttachRefused)
+    world.attach()  # before its front hears that there is a newer one
+    assert [each.connection for each in world.sent(fronts.AttachRefused)] == [7]
+    assert world.owner.attachments.serving["c"].connection == 8
+
+
 def test_nothing_of_a_fork_is_sent_while_another_may_have_what_goes_before_it(world: World) -> None:
     """Of one publisher; a node is back that has to hand in what it has."""
     world.serve()
