@@ -328,10 +328,15 @@ class PartitionArchive:
                 log.error(text, path.name, self.url.shown, error)
             self._is_away = True
             self.is_outdated = self.is_outdated or isinstance(error, FileNotFoundError)
+            self._end_fetch(each)
             done.set_exception(error)
         else:
             self._is_away = False
+            self._end_fetch(each)
             done.set_result(found)
+
+    def _end_fetch(self, each: ArchivedSegment) -> None:
+        """Before anybody is told: who asks then is to have what is there by then."""
         with self.lock:
             del self._fetching[each.base]
 

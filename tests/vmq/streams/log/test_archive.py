@@ -1,7 +1,9 @@
 """What retention takes is in the archive, and read from there at its offsets and times as if it were here."""
 
 import shutil
+import threading
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +24,9 @@ from vmq.streams.times import offset_at
 
 
 @pytest.fixture(autouse=True)
-def hurry() -> Iterator[None]:
-    """Nobody waits for a store that is away."""
-    with module.in_a_hurry():
-        yield
+def asks_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for a store that is away; what is fetched may take long on a busy machine."""
+    monkeypatch.setattr(module, "_AGAIN", module.PATIENCE)
 
 
 @pytest.fixture
@@ -252,6 +253,27 @@ def test_readers_that_ask_again_fill_no_log(
         away.rename(tmp_path / "archive")
         assert read_all(partition, 0) == rows_from(0, 15)
         shutil.rmtree(tmp_path / "s" / "0" / module.RECALLED)
+
+
+def test_who_asks_while_others_are_told_of_a_failure_has_it_fetched_anew(
+    partition: Partition, clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(partition, 1)
+    grow_old(partition, clock)
+    has_asked = threading.Event()
+
+    class Slow(Future[Any]):
+        def set_exception(self, exception: BaseException | None) -> None:
+            super().set_exception(exception)
+            has_asked.wait(module.PATIENCE)
+
+    monkeypatch.setattr(module, "Future", Slow)
+    away = (tmp_path / "archive").rename(tmp_path / "away")
+    with pytest.raises(RecallingError, match="try again"):
+        read_all(partition, 0)
+    away.rename(tmp_path / "archive")
+    assert read_all(partition, 0) == rows_from(0, 10)
+    has_asked.set()
 
 
 def test_few_segments_stay_that_were_fetched(
