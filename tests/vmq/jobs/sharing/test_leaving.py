@@ -7,7 +7,7 @@ import pytest
 from redis.exceptions import ClusterDownError
 from redis.exceptions import ConnectionError as Lost
 
-from tests.support.until import until
+from tests.support.until import PATIENCE, until
 from tests.vmq.clustering.nodes import address, clustering
 from tests.vmq.jobs.sharing.nodes import job_config, job_nodes, meet, node_of
 from vmq.admin import cluster
@@ -80,7 +80,10 @@ async def test_no_job_is_taken_by_a_node_that_is_between_its_cluster_and_nothing
             assert b.state(job_id), "what was acknowledged is where the cluster is"
 
 
-async def test_a_broker_that_stops_hands_over_what_is_in_memory_only(tmp_path: Path) -> None:
+async def test_a_broker_that_stops_hands_over_what_is_in_memory_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vmq.jobs.service._HAND_OVER", PATIENCE)  # however busy the machine is
     jobs = {"q": JobOptions(persistence="off")}
     async with job_nodes(tmp_path, "ab", jobs) as (a, b):
         async with node_of(job_config(tmp_path, "c", [address(a.broker)], jobs)) as c:
