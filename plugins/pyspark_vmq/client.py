@@ -33,6 +33,10 @@ T = TypeVar("T")
 FIRST_DELAY: Final = 0.1
 LONGEST_DELAY: Final = 5.0
 
+#: Seconds after which a call that is not answered is made again, and a get taken up where it was: a node may hang, a
+#: machine be gone without a word. A broker takes half a minute at most, to fetch rows from an archive.
+CALL: Final = 40.0
+
 #: Nodes that a read follows, one naming the next: a partition may move meanwhile.
 MOST_HOPS: Final = 4
 
@@ -49,28 +53,40 @@ class Client:
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self.client = connect(connection)
-        self.call_options: flight.FlightCallOptions | None = None
+        #: Who the user is, for each call to say: none for nobody; None while there is no token.
+        self.headers: list[tuple[bytes, bytes]] | None = None
         #: The nodes of a cluster that have partitions which this one does not have, as it said.
         self.owners: dict[tuple[str, int], Client] = {}
         #: Whether its files may be had; not asked again once they may not.
         self.has_files = True
-        self.patiently(lambda: None)
 
-    def authenticate(self) -> None:
-        """Shows user and password, if there are any; further calls carry the token that comes back."""
+    def options(self, seconds: float | None = None) -> "flight.FlightCallOptions":
+        """What a call is made with that may take so long; None: for ever. Gets a token first where there is none."""
+        from pyarrow import flight
+
+        if self.headers is None:
+            self.headers = self.authenticate()
+        return flight.FlightCallOptions(timeout=seconds, headers=self.headers)
+
+    def authenticate(self) -> list[tuple[bytes, bytes]]:
+        """Shows user and password, if there are any, for a token that further calls carry."""
         from pyarrow import flight
 
         connection = self.connection
         if not connection.username:
-            return
+            return []
+        within = flight.FlightCallOptions(timeout=CALL)
         try:
-            header = self.client.authenticate_basic_token(connection.username, connection.password)
+            return [
+                self.client.authenticate_basic_token(
+                    connection.username, connection.password, within
+                )
+            ]
         except flight.FlightInternalError:
             # Why a handshake broke off, Flight says of any other call only: that fails likewise.
             with suppress(flight.FlightUnauthenticatedError):
-                self._act("streams", {})
+                list(self.client.do_action(flight.Action("streams", b"{}"), within))
             raise
-        self.call_options = flight.FlightCallOptions(headers=[header])
 
     def streams(self) -> dict[str, list[str]]:
         """The streams that the user may read, with their topic filters."""
@@ -92,7 +108,7 @@ class Client:
         from pyarrow import flight
 
         descriptor = flight.FlightDescriptor.for_path(stream)
-        info = self.patiently(lambda: self.client.get_flight_info(descriptor, self.call_options))
+        info = self.patiently(lambda: self.client.get_flight_info(descriptor, self.options(CALL)))
         return info.schema
 
     def earliest(self, stream: str) -> dict[int, int]:
@@ -160,7 +176,7 @@ class Client:
 
         with translated(self.connection):
             reader = self.client.do_get(
-                flight.Ticket(json.dumps(ticket).encode()), self.call_options
+                flight.Ticket(json.dumps(ticket).encode()), self.options(CALL)
             )
             for chunk in reader:
                 yield chunk.data, json.loads(chunk.app_metadata.to_pybytes())
@@ -192,7 +208,7 @@ class Client:
             for batch in batches:
                 if writer is None:
                     descriptor = flight.FlightDescriptor.for_command(json.dumps(part).encode())
-                    writer, _ = self.client.do_put(descriptor, batch.schema, self.call_options)
+                    writer, _ = self.client.do_put(descriptor, batch.schema, self.options())
                 writer.write_batch(batch)
             if writer is not None:
                 writer.close()
@@ -204,9 +220,9 @@ class Client:
     def _act(self, action: str, body: Mapping[str, Any]) -> Any:
         from pyarrow import flight
 
-        results = self.client.do_action(
-            flight.Action(action, json.dumps(body).encode()), self.call_options
-        )
+        # A large batch is published for as long as that takes.
+        options = self.options(None if action == "publish" else CALL)
+        results = self.client.do_action(flight.Action(action, json.dumps(body).encode()), options)
         text = b"".join(result.body.to_pybytes() for result in results)
         return json.loads(text) if text else None
 
@@ -216,14 +232,12 @@ class Client:
         while True:
             try:
                 with translated(self.connection):
-                    if self.call_options is None:
-                        self.authenticate()
                     return call()
             except Unauthenticated as error:
                 # A token ends after a while, and with the broker that gave it; what a password gets is final.
-                if self.call_options is None:
+                if not self.headers:
                     raise
-                self.call_options = None
+                self.headers = None
                 patience.wait(error)
             except Unavailable as error:
                 self.turn()
@@ -236,7 +250,7 @@ class Client:
             server, *others = was.others
             self.connection = replace(was, server=server, others=(*others, was.server))
             self.client = connect(self.connection)
-            self.call_options = None
+            self.headers = None
             self.has_files = True
 
 

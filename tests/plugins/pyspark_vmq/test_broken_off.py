@@ -1,6 +1,7 @@
 """Calls that break off in whatever way gRPC has for it: they are made again. No JVM is needed to see it."""
 
 import json
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -34,10 +35,14 @@ class Breaking(flight.FlightServerBase):  # type: ignore[misc]
     def __init__(self, errors: list[Exception]) -> None:
         super().__init__("grpc://127.0.0.1:0")
         self.errors = errors
+        #: What calls wait for, if they hang.
+        self.hanging: threading.Event | None = None
         #: What actions answer.
         self.offsets: Iterator[bytes] = repeat(b'{"0": 1}')
 
     def fail(self) -> None:
+        if self.hanging is not None:
+            self.hanging.wait(20)  # not for ever: whoever waits that long is seen
         if self.errors:
             raise self.errors.pop(0)
 
@@ -94,6 +99,42 @@ def test_another_node_is_asked_when_one_is_away() -> None:
         (rows,) = read_range(client, Range("s", 0, 0, 1), options, COLUMNS)
         assert rows.column("offset").to_pylist() == [0]
         assert client.connection.server == f"grpc://127.0.0.1:{server.port}"
+
+
+def test_another_node_is_asked_when_one_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a machine does that is gone without a word: no call is for ever."""
+    monkeypatch.setattr("pyspark_vmq.client.CALL", 0.2)
+    with breaking() as (server, given), breaking() as (hung, other):
+        hung.hanging = threading.Event()
+        try:
+            given["server"] = f"{other['server']}, {given['server']}"
+            options = source_options({**given, "stream": "s", "localReads": "false"}, "stream")
+            client = Client(options.connection)
+            (rows,) = read_range(client, Range("s", 0, 0, 1), options, COLUMNS)
+            assert rows.column("offset").to_pylist() == [0]
+            assert client.connection.server == f"grpc://127.0.0.1:{server.port}"
+        finally:
+            hung.hanging.set()
+
+
+def test_an_owner_that_is_away_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a password, too: by the next try another node has the partition."""
+    slept: list[float] = []
+    own = {"sleep": slept.append, "monotonic": lambda: sum(slept)}
+    clock = SimpleNamespace(**{**vars(time), **own})
+    monkeypatch.setattr("pyspark_vmq.client.time", clock)
+    with breaking() as (gone, _):
+        gone.shutdown()
+    place = f"grpc://127.0.0.1:{gone.port}"
+    error = flight.FlightServerError(
+        "b has it", b'{"code": "elsewhere", "location": "%s"}' % place.encode()
+    )
+    with breaking(error) as (_, given):
+        client = Client(connection_of({**given, "username": "u", "password": "p"}))
+        client.headers = []
+        with pytest.raises(Unavailable):
+            next(client.read({"stream": "s"}))
+    assert slept == []
 
 
 def test_a_copy_that_is_behind_is_waited_for() -> None:
@@ -193,11 +234,9 @@ def test_tokens_may_end_again_and_again(tmp_path: Path, monkeypatch: pytest.Monk
         client = Client(connection_of({**given, "password": "right"}))
         assert client.latest("s") == {0: 0}
         # The broker is killed, and its next lives: their tokens end with them, and not all can tell who it is.
-        client.call_options = flight.FlightCallOptions(
-            headers=[(b"authorization", b"Bearer ended")]
-        )
+        client.headers = [(b"authorization", b"Bearer ended")]
         access.left, Forgetful.left = 2, 3
         assert client.latest("s") == {0: 0}
         assert (access.left, Forgetful.left) == (0, 0)
         with pytest.raises(Unauthenticated, match="wrong user name or password"):
-            Client(connection_of({**given, "password": "wrong"}))
+            Client(connection_of({**given, "password": "wrong"})).streams()
