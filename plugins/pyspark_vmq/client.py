@@ -59,6 +59,8 @@ class Client:
         self.owners: dict[tuple[str, int], Client] = {}
         #: Whether its files may be had; not asked again once they may not.
         self.has_files = True
+        #: What questions say of a reader of some topics: a right to these is enough.
+        self.narrowed = {"filter": connection.topics} if connection.topics else {}
 
     def options(self, seconds: float | None = None) -> "flight.FlightCallOptions":
         """What a call is made with that may take so long; None: for ever. Gets a token first where there is none."""
@@ -89,14 +91,14 @@ class Client:
             raise
 
     def streams(self) -> dict[str, list[str]]:
-        """The streams that the user may read, with their topic filters."""
-        found: dict[str, list[str]] = self.ask("streams", {})
+        """The streams that the user may read, all of them or the topics, with their filters."""
+        found: dict[str, list[str]] = self.ask("streams", self.narrowed)
         return found
 
     def ids(self) -> dict[str, str]:
         """The id of each of them: one that was made anew has another. A broker of before there were ids gives none."""
         try:
-            found: dict[str, str] = self.ask("ids", {})
+            found: dict[str, str] = self.ask("ids", self.narrowed)
         except ServerError as error:
             if error.code != "bad_ticket":
                 raise
@@ -107,7 +109,8 @@ class Client:
         """The columns that a stream has."""
         from pyarrow import flight
 
-        descriptor = flight.FlightDescriptor.for_path(stream)
+        command = json.dumps({"stream": stream, **self.narrowed}).encode()
+        descriptor = flight.FlightDescriptor.for_command(command)
         info = self.patiently(lambda: self.client.get_flight_info(descriptor, self.options(CALL)))
         return info.schema
 
@@ -129,7 +132,10 @@ class Client:
         return self._offsets("latest", {"stream": stream, "after": after, "wait": seconds})
 
     def _offsets(self, action: str, body: Mapping[str, Any]) -> dict[int, int]:
-        return {int(number): int(offset) for number, offset in self.ask(action, body).items()}
+        return {
+            int(number): int(offset)
+            for number, offset in self.ask(action, {**body, **self.narrowed}).items()
+        }
 
     def read(self, ticket: Mapping[str, Any]) -> "Iterator[tuple[pa.RecordBatch, dict[str, int]]]":
         """What a ticket names, batch by batch, each with `next`, the offset to read on from.

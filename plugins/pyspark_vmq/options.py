@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Literal
@@ -61,6 +61,8 @@ class Connection:
     retry_timeout: float = 60.0
     #: Other nodes of its cluster, each of which is asked when the one before it does not answer.
     others: tuple[str, ...] = ()
+    #: The topics that are read, which the user need have a right to; empty: all of a stream.
+    topics: str = ""
 
     def __repr__(self) -> str:
         # Spark prints objects in plans and logs.
@@ -163,7 +165,7 @@ def source_options(given: Mapping[str, str], use: Use) -> SourceOptions:
     ending = _place(given, "endingOffsets", (LATEST,))
     _check_order(starting, ending)
     return SourceOptions(
-        connection_of(given),
+        replace(connection_of(given), topics=topic),
         streams,
         topic,
         starting,

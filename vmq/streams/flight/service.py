@@ -49,6 +49,7 @@ from vmq.streams.flight.tickets import (
     FileQuery,
     OffsetsQuery,
     Query,
+    StreamsQuery,
     Ticket,
     TimeQuery,
     decode,
@@ -82,16 +83,18 @@ MOST_WAITS: Final = 64
 _SLICE: Final = 0.25
 
 _ACTIONS: Final = {
-    "streams": "The topic filters of each stream that the caller may read. Body: {}",
-    "ids": "The id of each stream that the caller may read: one made anew has another. Body: {}",
+    "streams": """The topic filters of each stream that the caller may read, or of which these topics. \
+Body: {"filter": FILTER}, optional""",
+    "ids": "The id of each of them: one made anew has another. Body: likewise",
     "publish": """Publishes staged messages once. \
 Body: {"query": NAME, "batch": NUMBER, "parts": [[PART, ATTEMPT], ...]}""",
     "discard": 'Throws staged messages away. Body: {"query": NAME, "batch": NUMBER}',
-    "earliest": 'The first offset of each partition. Body: {"stream": NAME}',
+    "earliest": """The first offset of each partition. Body: {"stream": NAME, "filter": FILTER}, the last optional: \
+for who may read only these topics""",
     "latest": """The offset behind the last durable row of each partition. Body: {"stream": NAME, \
-"after": {PARTITION: OFFSET}, "wait": SECONDS}, the last two optional: wait until one is passed""",
+"after": {PARTITION: OFFSET}, "wait": SECONDS, "filter": FILTER}, the last three optional: wait until one is passed""",
     "by-timestamp": """The first offset of each partition whose timestamp is not before a time. \
-Body: {"stream": NAME, "time": MICROSECONDS since 1970}""",
+Body: {"stream": NAME, "time": MICROSECONDS since 1970, "filter": FILTER}, the last optional""",
     "file": """The file that the rows of a ticket begin in, told to programs of the same machine. \
 Body: a ticket, and "machine": the boot id, in 32 hexadecimal digits""",
     **GROUP_ACTIONS,
@@ -203,7 +206,7 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
         if is_sql(descriptor.command):
             return self.sql().info(user_of(context), descriptor)
         query = query_of(descriptor)
-        stream = self.readable(context, query.stream)
+        stream = self.readable(context, query.stream, query.filter)
         return self.info(stream, query)
 
     @answers
@@ -212,7 +215,8 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
         if is_sql(descriptor.command):
             return flight.SchemaResult(self.sql().columns(user_of(context), descriptor))
         query = query_of(descriptor)
-        return flight.SchemaResult(self.info(self.readable(context, query.stream), query).schema)
+        stream = self.readable(context, query.stream, query.filter)
+        return flight.SchemaResult(self.info(stream, query).schema)
 
     @answers
     def do_get(self, context: Any, ticket: Any) -> flight.FlightDataStream:
@@ -272,14 +276,15 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
             offsets = [each.earliest if action.type == "earliest" else each.end for each in extents]
         elif action.type == "by-timestamp":
             asked = decode(body, TimeQuery, "body of by-timestamp")
-            stream = self.readable(context, asked.stream)
+            stream = self.readable(context, asked.stream, asked.filter)
             offsets = self.extents.at_time(stream, asked.time)
         elif action.type in {"streams", "ids"}:
+            topics = decode(body or b"{}", StreamsQuery, f"body of {action.type}").filter
             user, wants_ids = user_of(context), action.type == "ids"
             readable = {
                 name: each.stream_id if wants_ids else each.options.filters
                 for name, each in list(self.catalog.streams.items())
-                if self.access.sees(user, each.options.filters)
+                if self.access.sees(user, each.filters_of(topics))
             }
             return [json.dumps(readable).encode()]
         elif action.type == LOCATE and self.is_inner:

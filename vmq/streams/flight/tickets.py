@@ -76,10 +76,17 @@ class OffsetsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class TimeQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The body of the action `by-timestamp`: `time` in microseconds since 1970."""
+    """The body of the action `by-timestamp`: `time` in microseconds since 1970, `filter` as in `OffsetsQuery`."""
 
     stream: _Name
     time: _Offset
+    filter: _Filter | None = None
+
+
+class StreamsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The body of the actions `streams` and `ids`; `filter`: also those of which the caller may read these topics."""
+
+    filter: _Filter | None = None
 
 
 _DECODERS: Final[dict[type[Struct], msgspec.json.Decoder[Any]]] = {}
@@ -90,7 +97,7 @@ def understand(*kinds: type[Struct]) -> None:
     _DECODERS.update({kind: msgspec.json.Decoder(kind) for kind in kinds})
 
 
-understand(Query, Ticket, FileQuery, OffsetsQuery, TimeQuery)
+understand(Query, Ticket, FileQuery, OffsetsQuery, TimeQuery, StreamsQuery)
 
 
 def decode(raw: bytes, kind: type[T], what: str) -> T:

@@ -132,6 +132,12 @@ def test_who_may_read_some_topics_reads_these(client: flight.FlightClient) -> No
     some = client.do_get(ticket("mixed", filter="b/x"), bob).read_all()
     assert some.column("topic").to_pylist() == ["b/x"]
     assert act(client, "latest", bob, stream="mixed", filter="b/x") == {"0": 2}
+    assert act(client, "by-timestamp", bob, stream="mixed", time=0, filter="b/x") == {"0": 0}
+    assert act(client, "ids", bob, filter="b/x").keys() == {"b", "mixed"}
+    assert act(client, "streams", bob, filter="a/x").keys() == {"b"}
+    asked = flight.FlightDescriptor.for_command(b'{"stream": "mixed", "filter": "b/x"}')
+    (endpoint,) = client.get_flight_info(asked, bob).endpoints
+    assert client.do_get(endpoint.ticket, bob).read_all().equals(some)
     machine = boot_id().hex()
     asks: tuple[Callable[[], object], ...] = (
         lambda: client.do_get(ticket("mixed"), bob).read_all(),
