@@ -425,8 +425,8 @@ class Partition:
                 active, size = self.active, self.visible
                 if self.closed or active.synced >= size:
                     return
-                using.enter_context(active.file)  # it may be sealed, and closed, meanwhile
-            active.sync(size)
+                fd = using.enter_context(active.file)
+            active.sync_open(fd, size)
 
     def retain(self) -> list[Sealed]:
         """Deletes the oldest sealed segments that are too old or too many; returns them."""

@@ -131,7 +131,12 @@ class Active:
             OSError: the disk; the next sync writes again what this one was to take.
         """
         size = self.index.size if size is None else size
-        with self.syncing, self.file as fd:
+        with self.file as fd:
+            self.sync_open(fd, size)
+
+    def sync_open(self, fd: int, size: int) -> None:
+        """The same, for who has the file open: sealed and closed meanwhile, it is not to be had again."""
+        with self.syncing:
             if self.is_doubtful:
                 write_again(fd, self.synced, size)
             self.is_doubtful = True

@@ -411,3 +411,24 @@ def test_what_a_failed_sync_was_to_take_behind_the_acknowledgements_is_written_a
     sync(partition)
     assert disk.is_whole
     assert read_all(partition) == rows_from(0, 3)
+
+
+def test_what_is_sealed_while_it_is_brought_to_disk_is_no_failure(tmp_path: Path) -> None:
+    partition = make(tmp_path)
+    put(partition, rows_from(0, 3))
+    active = partition.active
+
+    class Sealing:
+        """The lock of the segment's syncs: who is to have it finds the segment sealed."""
+
+        def __enter__(self) -> None:
+            active.syncing = lock
+            partition.roll()
+
+        def __exit__(self, *_: object) -> None: ...
+
+    lock, active.syncing = active.syncing, Sealing()  # type: ignore[assignment]  # it stands for a lock
+    partition.sync_behind()
+    assert partition.sealed
+    assert active.file.users == 0
+    partition.close()
