@@ -247,6 +247,7 @@ def begin(wills: StoredWills, _left: object, _number: int) -> None:
         ("kill c, start c, kill a b", (LeftWills, "on_down")),
         ("kill c, start c, kill a b, run 1, start b a", (ClusterWills, "publish_from_before")),
         ("kill b c, start b c", (ClusterWills, "_answer")),
+        ("kill b, run 20, kill c", (ClusterWills, "_entrust_again")),
         ("kill c, start c, stop c", (ClusterWills, "_wait_for")),
     ],
 )
@@ -288,6 +289,25 @@ def keep_any(wills: ClusterWills, peer: str, will: KeepWill) -> None:
     keep(wills, peer, will)
 
 
+def of_c(world: World) -> list[str]:
+    """Clients whose slots c owns."""
+    world.until(world.is_quiet)
+    return [name for name in map(str, range(10, 40)) if world.owner(name) == "c"]
+
+
+def come(world: World, clients: list[str]) -> None:
+    """They connect to c with wills, some of which are to be kept by a."""
+    for each in clients:
+        world.device(each, clean=True, will=Will("wills", each.encode(), qos=1)).connect("c")
+    assert "a" in keepers(world)
+
+
+def keepers(world: World) -> set[str]:
+    """Who is to keep wills of clients of c."""
+    own = present(world["c"].running.clustering._wills)._own
+    return {each.keeper for each in own.values()}
+
+
 @pytest.mark.parametrize("has_rule", [True, False])
 @pytest.mark.parametrize("dead", ["abc", "c"])
 def test_what_is_under_way_to_two_keepers_when_its_node_ends_is_published_once(
@@ -297,16 +317,12 @@ def test_what_is_under_way_to_two_keepers_when_its_node_ends_is_published_once(
         monkeypatch.setattr(ClusterWills, "_on_keep", keep_any)
     with scripted() as world:
         watcher = world.subscriber("watcher", "a", "wills", qos=1)
-        world.until(world.is_quiet)
-        clients = [name for name in map(str, range(10, 40)) if world.owner(name) == "c"]
-        own = present(world["c"].running.clustering._wills)._own
+        clients = of_c(world)
         world.network.split("a", "c")
-        for each in clients:
-            world.device(each, clean=True, will=Will("wills", each.encode(), qos=1)).connect("c")
-        assert "a" in {each.keeper for each in own.values()}
+        come(world, clients)
         world.run(0.5)
         world.network.split("b", "c")  # which comes to light later
-        world.until(lambda: {each.keeper for each in own.values()} == {"b"})
+        world.until(lambda: keepers(world) == {"b"})
         world.kill(*dead)
         world.network.heal()
         world.start(*dead)
@@ -363,18 +379,16 @@ def test_a_keeper_that_comes_to_take_nothing_waits_until_it_has_heard_who_is_the
 
 def test_a_keeper_that_takes_wills_when_their_node_has_ended_publishes_them() -> None:
     with scripted() as world:
-        keepers = [world[each].running.clustering.outboxes.arrivals for each in "ab"]
+        arrivals = [world[each].running.clustering.outboxes.arrivals for each in "ab"]
         watcher = world.subscriber("watcher", "a", "wills", qos=1)
-        world.until(world.is_quiet)
-        for each in keepers:
+        clients = of_c(world)
+        for each in arrivals:
             each.close()
-        clients = [name for name in map(str, range(10, 40)) if world.owner(name) == "c"]
-        for name in clients:
-            world.device(name, clean=True, will=Will("wills", name.encode(), qos=1)).connect("c")
+        come(world, clients)
         world.run(HEARD)
         world.kill("c")
         world.until(lambda: not sees(world, "ac") and not sees(world, "bc"))
-        for each in keepers:
+        for each in arrivals:
             each.open()
         world.run(2 * MISSED)
         assert sorted(watcher.texts) == clients
@@ -410,17 +424,13 @@ def test_what_was_under_way_to_a_keeper_that_went_is_not_for_it_when_it_is_back(
     """Another keeper has got it meanwhile, and published it."""
     with scripted() as world:
         watcher = world.subscriber("watcher", "b", "wills", qos=1)
-        world.until(world.is_quiet)
-        clients = [name for name in map(str, range(10, 40)) if world.owner(name) == "c"]
+        clients = of_c(world)
         keeper = world["a"].running.clustering.outboxes.arrivals
         keeper.close()
         world.split("a", "bc")
         world.heal()  # c says that it begins
         world.until(world.is_whole)
-        for each in clients:
-            world.device(each, clean=True, will=Will("wills", each.encode(), qos=1)).connect("c")
-        own = present(world["c"].running.clustering._wills)._own
-        assert "a" in {each.keeper for each in own.values()}
+        come(world, clients)
         world.run(0.5)
         world.kill("a") if has_ended else world.split("a", "bc")
         world.until(lambda: not sees(world, "ca"))

@@ -166,22 +166,6 @@ async def test_what_the_node_publishes_itself_nobody_else_does(
     assert published(a.broker, b.broker, c.broker) == 0
 
 
-async def test_another_keeps_them_when_their_keeper_ends(
-    stack: AsyncExitStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    a, b, c, watcher = await three(stack, tmp_path, 0.3)
-    clients = [f"client {number}" for number in range(20)]
-    await came(stack, b.broker, *clients)
-    await until(lambda: kept(a.broker, c.broker) == sorted(clients))
-    assert kept(c.broker)
-    silence(c.broker, monkeypatch)
-    await kill(c.broker)
-    await until(lambda: kept(a.broker) == sorted(clients))
-    await dead(b, a, monkeypatch=monkeypatch)
-    await watcher.until(lambda: len(watcher.log) >= 20)
-    assert sorted(watcher.log) == sorted(clients)
-
-
 async def test_after_a_split_the_other_side_keeps_what_is_there_then(
     stack: AsyncExitStack, tmp_path: Path
 ) -> None:
