@@ -48,7 +48,7 @@ from vmq.protocol.connection import split_peer
 from vmq.runtime.banning import Banning
 from vmq.runtime.errors import StartError
 from vmq.runtime.metrics import Family
-from vmq.runtime.process import own_folder
+from vmq.runtime.process import ahead, boot_id, own_folder
 
 if TYPE_CHECKING:
     from vmq.listeners.handshakes import Handshakes
@@ -117,7 +117,7 @@ class JobService:
             ids = JobIds(self.node_id[:8], os.urandom)
             self.machine = JobMachine(ids, self.rules_of, None, wall)
             self.machine.pager.fit(config.limits.max_job_memory or 1 << 60)
-            self.clock = JobClock(self.segments)
+            self.clock = JobClock(self.segments, ahead, boot_id())
             restore = JobRestore(self.machine, self.segments, now)
             restore.run()
             self.clock.begin()
@@ -138,10 +138,8 @@ class JobService:
             core.bans.ends.append(self.end_banned)
         #: Programs inside the process that take jobs.
         self.takings: set[Ending] = set()
-        self.control = JobControl(
-            self.folder, lambda: self.config, lambda: self._limit(self.config)
-        )
-        self._limit(config)
+        self.control = JobControl(self.folder, lambda: self.config, self._limit)
+        self._limit()
         self._timer: asyncio.TimerHandle | None = None
         self._sweeper = self.loop.call_later(SWEEP, self._sweep)
         self.indexing = JobIndexing(self.segments, self.loop.call_later)
@@ -203,19 +201,19 @@ class JobService:
             replace_file(path, found + b"\n")
         return found
 
-    def _limit(self, config: Config) -> None:
+    def _limit(self) -> None:
         limit = self.control.memory() or 1 << 60
         self.machine.max_memory = int(limit * _FULL)
         self.machine.full_memory = limit
         self.commit.spill_above = int(limit * _SPILL)
         self.machine.pager.fit(limit)
-        self.machine.max_queues = config.limits.max_job_queues
-        self.machine.max_queues_per_user = config.limits.max_job_queues_per_user or 1 << 60
+        self.machine.max_queues = self.config.limits.max_job_queues
+        self.machine.max_queues_per_user = self.config.limits.max_job_queues_per_user or 1 << 60
 
     def configure(self, config: Config) -> None:
         """Goes by another configuration; queues that are there get their rules anew."""
         self.config = config
-        self._limit(config)
+        self._limit()
         self.mqtt.publishing.max_job_size = config.limits.max_job_size
         for queue in self.machine.queues.values():
             queue.rules = self.rules_of(queue.name.removesuffix(b"!dead"))

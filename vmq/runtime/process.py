@@ -5,12 +5,14 @@ import os
 import platform
 import resource
 import sys
+import time
 from functools import cache
 from pathlib import Path
 from typing import Final
 
 _DESCRIPTORS: Final = Path("/proc/self/fd")
 _MEMORY: Final = "/proc/self/statm"
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _PAGE: Final = resource.getpagesize()
 
 # Of mallopt(3), and of glibc's malloc.h.
@@ -94,3 +96,16 @@ def give_back_memory() -> None:
 def python_version() -> str:
     """The version of Python that runs."""
     return platform.python_version()
+
+
+def ahead() -> int:
+    """Nanoseconds by which the wall clock is ahead of the time since the machine was started, suspended or not."""
+    return time.time_ns() - time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+
+def boot_id() -> str:
+    """What names the time from a start of the machine to its end; empty: unknown."""
+    try:
+        return _BOOT_ID.read_text().strip()
+    except OSError:
+        return ""

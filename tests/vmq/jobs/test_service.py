@@ -315,3 +315,19 @@ async def test_a_broker_may_serve_nothing_but_jobs(tmp_path: Path) -> None:
     async with Broker(config) as broker, client_of(broker) as redis:
         job_id = await redis.execute_command("ADDJOB", "q", "x", 0)
         assert (await redis.execute_command("GETJOB", "FROM", "q"))[0][1] == job_id
+
+
+async def test_a_start_knows_what_the_clock_was_set_by_before_the_machine_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ahead = 0
+    monkeypatch.setattr("vmq.jobs.service.ahead", lambda: ahead)
+    for boot in ("1", "2"):
+        monkeypatch.setattr("vmq.jobs.service.boot_id", lambda boot=boot: boot)
+        async with Broker(config_of(tmp_path)) as broker, client_of(broker) as redis:
+            service = broker.jobs.open()
+            await redis.execute_command("ADDJOB", "q", "x", 0)
+            ahead = 7200 * 10**9
+            service._sweep()
+            shifts = [each.shift for each in service.segments.all.values()]
+    assert shifts == [ahead, 0]

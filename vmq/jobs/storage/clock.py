@@ -5,9 +5,7 @@ next start, from a clock that nobody sets (CLOCK_BOOTTIME): exactly if the machi
 """
 
 import logging
-import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -18,25 +16,11 @@ from vmq.jobs.storage.segments import JobSegments
 log = logging.getLogger("vmq.jobs")
 
 _FILE: Final = "clock"
-_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 #: Nanoseconds: a clock that differs by less was not set.
 _STEP: Final = 10**9
 
 
-def ahead() -> int:
-    """Nanoseconds by which the wall clock is ahead of the time since the machine was started, suspended or not."""
-    return time.time_ns() - time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-
-
-def boot_id() -> str:
-    """What names the time from a start of the machine to its end; empty: unknown."""
-    try:
-        return _BOOT_ID.read_text().strip()
-    except OSError:
-        return ""
-
-
-class _Kept(msgspec.Struct, array_like=True):
+class _KeptClock(msgspec.Struct, array_like=True):
     boot: str
     #: `ahead` when that life of the broker began, and when it was looked at last.
     began: int
@@ -54,19 +38,17 @@ class JobClock:
         boot: names the time in which that other one goes on; empty: unknown.
     """
 
-    def __init__(
-        self, segments: JobSegments, ahead: Callable[[], int] = ahead, boot: str | None = None
-    ) -> None:
+    def __init__(self, segments: JobSegments, ahead: Callable[[], int], boot: str) -> None:
         self.segments = segments
         self.path = segments.folder / _FILE
         self.ahead = ahead
         now = ahead()
-        self.kept = _Kept(boot_id() if boot is None else boot, now, now, [])
+        self.kept = _KeptClock(boot, now, now, [])
         before = self._read()
         if before is not None and segments.all:
             self._align(before)
 
-    def _align(self, before: _Kept) -> None:
+    def _align(self, before: _KeptClock) -> None:
         now, steps = self.kept, before.steps
         runs_on = now.boot != "" and now.boot == before.boot
         step = (now.seen if runs_on else before.seen) - before.began
@@ -100,9 +82,9 @@ class JobClock:
         except OSError as error:
             log.error("it cannot be kept that the clock was set: %s: %s", self.path, error)
 
-    def _read(self) -> _Kept | None:
+    def _read(self) -> _KeptClock | None:
         try:
-            return msgspec.json.decode(self.path.read_bytes(), type=_Kept)
+            return msgspec.json.decode(self.path.read_bytes(), type=_KeptClock)
         except FileNotFoundError:
             return None
         except (OSError, msgspec.MsgspecError, RecursionError) as error:

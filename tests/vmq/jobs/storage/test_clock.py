@@ -28,7 +28,7 @@ def waited(node: Node, ids: list[bytes]) -> list[tuple[object, ...]]:
         (
             job.state,
             job.reason,
-            round((job.created - WALL) / 1e9 - node.now),
+            round(int(job.created - WALL) / 1e9 - node.now),
             round(job.expires - node.now),
         )
         for job in jobs
