@@ -26,10 +26,10 @@ from vmq_cluster.raft.effects import (
 )
 from vmq_cluster.raft.group import Group
 from vmq_cluster.raft.host import Host
-from vmq_cluster.raft.leading import AT_NO_TIME
 from vmq_cluster.raft.members import Members
 from vmq_cluster.raft.messages import ROWS, STATE, Batch, Campaign, Envelope, Mark, decode, encode
 from vmq_cluster.raft.options import RaftOptions
+from vmq_cluster.raft.progress import AT_NO_TIME
 from vmq_cluster.raft.routine import is_routine
 from vmq_cluster.raft.state import GAP, genesis
 

@@ -22,6 +22,7 @@ from vmq_cluster.raft.messages import (
     Pull,
     SealedFile,
 )
+from vmq_cluster.raft.progress import AT_NO_TIME
 from vmq_cluster.raft.replica import Replica
 
 #: How often each is asked for what is damaged, in vain, before another range has its turn.
@@ -45,11 +46,14 @@ class Following:
         self._leader_safe = 0
         #: Rows of this node's producers that are not committed: where their batch ends, and which they are.
         self._own: deque[tuple[int, tuple[Mark, ...]]] = deque()
+        #: When the leader is to be told at the latest what it need not know at once.
+        self.tells_at = AT_NO_TIME
         self._fetch = Fetching(replica)
 
     def on_append(self, message: Append, now: float) -> None:
         """The leader says what it has, or only that it lives."""
         replica = self.replica
+        is_asked = message.round > self._round or not message.batches
         self._round = max(self._round, message.round)
         replica.yield_to(message.unclean)
         if message.enough is not None:
@@ -74,7 +78,18 @@ class Following:
         replica.trim(message.first)
         settled = replica.commit == replica.log.end == end
         self.quiet = message.quiet and settled and replica.leader in replica.members.voters
-        self.confirm()
+        if not is_asked and replica.log.safe < end:
+            return  # `on_safe` says more
+        if is_asked or replica.commit < end or not all(map(self._is_own, message.batches)):
+            self.confirm()
+        else:  # nobody but producers of this node has waited for these rows
+            self.tells_at = min(self.tells_at, now + replica.options.tell_within)
+
+    def tell(self) -> None:
+        """Says what was put off."""
+        self.tells_at = AT_NO_TIME
+        if self.replica.leader:
+            self.confirm()
 
     def on_safe(self) -> None:
         """This replica's log is as durable as promised, further than before."""
@@ -100,9 +115,16 @@ class Following:
         """Remembers rows of this node's producers, where all that they handed in is in the log."""
         noted = self._own[-1][0] if self._own else self.replica.commit
         for batch in batches:
-            own = tuple(mark for mark in batch.marks if mark.store == self.replica.name)
+            own = self._own_marks(batch)
             if own and batch.end > noted and batch.span == sum(each.count for each in batch.marks):
                 self._own.append((batch.end, own))
+
+    def _is_own(self, batch: Batch) -> bool:
+        """Whether all its rows are of this node's producers."""
+        return batch.span == sum(mark.count for mark in self._own_marks(batch))
+
+    def _own_marks(self, batch: Batch) -> tuple[Mark, ...]:
+        return tuple(mark for mark in batch.marks if mark.store == self.replica.name)
 
     def _advance(self, commit: int) -> None:
         """So much is committed."""
@@ -126,6 +148,7 @@ class Following:
 
     def _ack(self, agreed: bool, end: int) -> None:
         replica = self.replica
+        self.tells_at = AT_NO_TIME
         safe = min(self.agreed, replica.log.safe)
         counts = not replica.abstains
         quiet = self.quiet and counts and safe == replica.log.end

@@ -17,10 +17,10 @@ from random import Random
 
 from vmq_cluster.raft.effects import Ballot, Effect, Failed, Send
 from vmq_cluster.raft.group import Group
-from vmq_cluster.raft.leading import AT_NO_TIME
 from vmq_cluster.raft.log import Log
 from vmq_cluster.raft.messages import AnyMessage, Append, Envelope, Piece
 from vmq_cluster.raft.options import RaftOptions
+from vmq_cluster.raft.progress import AT_NO_TIME
 
 #: An envelope is closed when its messages have about so many bytes.
 ENVELOPE_BYTES = 8 * 1024 * 1024
@@ -36,8 +36,8 @@ class Host:
         self.groups: dict[str, Group] = {}
         #: The groups that are ticked.
         self.awake: dict[str, Group] = {}
-        #: Those whose leaders are here and have told less than is committed.
-        self._telling: dict[str, Group] = {}
+        #: Those of which this node has put off something that is to be said.
+        self.telling: dict[str, Group] = {}
         self._random = random
         #: The nodes that can be reached, and since when.
         self._up: dict[str, float] = {}
@@ -128,7 +128,7 @@ class Host:
         self._touched.add(group)
         found = self.groups.pop(group, None)
         self.awake.pop(group, None)
-        self._telling.pop(group, None)
+        self.telling.pop(group, None)
         if found is not None and found.leading is not None:
             found.leading.end()  # who waits for an answer asks elsewhere
 
@@ -140,9 +140,9 @@ class Host:
         else:
             self.awake.pop(name, None)
         if _tells_at(group) < AT_NO_TIME and self.groups.get(name) is group:
-            self._telling[name] = group
+            self.telling[name] = group
         else:
-            self._telling.pop(name, None)
+            self.telling.pop(name, None)
 
     def _guard(self, group: Group, what: Callable[..., None], *arguments: object) -> None:
         """Lets a group do something; whatever goes wrong in it, it alone is closed."""
@@ -208,13 +208,22 @@ class Host:
     @property
     def tells_at(self) -> float:
         """When `tell` is to be called at the latest."""
-        return min([_tells_at(each) for each in self._telling.values()], default=AT_NO_TIME)
+        return min([_tells_at(each) for each in self.telling.values()], default=AT_NO_TIME)
 
     def tell(self, now: float) -> list[Effect]:
-        """Leaders that are here tell what is committed, where nothing else went to say so."""
-        for group in list(self._telling.values()):
+        """Says what was put off, where nothing else went to say so."""
+        for group in list(self.telling.values()):
             if group.leading is not None and _tells_at(group) <= now:
                 self._guard(group, group.leading.step, now)
+            elif group.following is not None and _tells_at(group) <= now:
+                self._guard(group, group.following.tell)
+        return self.finish()
+
+    def tell_leader(self, group: str) -> list[Effect]:
+        """Something else goes to the node of a group's leader: what is to be said to that goes along."""
+        found = self.telling.get(group)
+        if found is not None and found.following is not None:
+            self._guard(found, found.following.tell)
         return self.finish()
 
     def receive(self, envelope: Envelope, now: float) -> list[Effect]:
@@ -277,7 +286,9 @@ class Host:
 
 
 def _tells_at(group: Group) -> float:
-    return AT_NO_TIME if group.leading is None else group.leading.tells_at
+    if group.leading is not None:
+        return group.leading.tells_at
+    return AT_NO_TIME if group.following is None else group.following.tells_at
 
 
 def _portions(items: list[tuple[str, AnyMessage]]) -> list[list[tuple[str, AnyMessage]]]:

@@ -6,7 +6,7 @@ by a round, an answer of a majority to something that was said later.
 """
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 from vmq_cluster.raft.dots import DOTTED
 from vmq_cluster.raft.effects import Answered
@@ -25,12 +25,9 @@ from vmq_cluster.raft.messages import (
     Piece,
     Pull,
 )
-from vmq_cluster.raft.progress import NEVER, Progress, Transfer, Waiting
+from vmq_cluster.raft.progress import AT_NO_TIME, NEVER, Progress, Transfer, Waiting
 from vmq_cluster.raft.replica import Replica
 from vmq_cluster.raft.state import encode_members, encode_range
-
-#: No time to come.
-AT_NO_TIME: Final = float("inf")
 
 
 class Leading:
@@ -367,9 +364,9 @@ class Leading:
             if is_due:
                 self._name_files(name, progress, now)
             return
-        spared_until = progress.sent + options.spare_within
-        if progress.next < log.end and now < spared_until and self._is_spare(name):
-            self.tells_at = min(self.tells_at, spared_until)
+        wait_until = progress.sent + self._patience(name, progress)
+        if progress.next < log.end and now < wait_until:
+            self.tells_at = min(self.tells_at, wait_until)
             return
         while progress.next < log.end and len(progress.flying) < self._window(progress):
             batches = log.read(progress.next, options.append_bytes)
@@ -383,6 +380,18 @@ class Leading:
             self._append(name, progress, [], now)
         elif has_news and not progress.probing:
             self.tells_at = min(self.tells_at, tells_at)
+
+    def _patience(self, name: str, progress: Progress) -> float:
+        """For how many seconds after the last ones rows for a replica wait for others that go along.
+
+        None where somebody waits until they are committed. To whose node publishes they go with the answer.
+        """
+        options = self.replica.options
+        if self._is_spare(name):
+            return options.spare_within
+        appends = self.waiting.appends
+        is_awaited = bool(appends) and appends[-1][0] > progress.next
+        return 0.0 if is_awaited or name == self._publisher else options.tell_within
 
     def _is_spare(self, voter: str) -> bool:
         """Whether a majority without this voter takes what there is at once: those that have most, in voters' order.
@@ -398,7 +407,9 @@ class Leading:
         voters = [name for name in replica.members.voters if name in able]
         is_own = replica.name in replica.members.voters and replica.log.safe == replica.log.end
         missing = replica.members.majority - is_own
-        publisher = self._publisher if able.get(self._publisher, -1) >= replica.commit else ""
+        publisher = self._publisher if self._publisher in able else ""
+        if publisher and self.progress[publisher].next < replica.commit:
+            publisher = ""
         voters.sort(key=lambda name: (name == publisher, able[name]), reverse=True)
         return voter in voters[missing:]
 

@@ -22,7 +22,8 @@ class RaftOptions:
     #: How many groups one tick wakes: a node that had thousands of leaders is replaced in batches.
     wakes: int = 200
     #: What is committed is told with the rows that come next, or so much after the last ones: else a batch would take
-    #: eight messages instead of four.
+    #: eight messages instead of four. Rows for which nobody waits go so much after the last ones, and so long a replica
+    #: keeps to itself that it has rows of its own node's producers, and that they are committed.
     tell_within: float = 0.005
     #: Rows go at once to as many voters as make a majority, and to the others so much after the last ones: to take many
     #: batches in one message, and to answer that once, costs a node, and the leader, little more than for one batch.

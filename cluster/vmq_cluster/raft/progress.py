@@ -2,8 +2,9 @@
 
 from typing import Final
 
-#: No time yet.
+#: No time yet, and no time to come.
 NEVER: Final = float("-inf")
+AT_NO_TIME: Final = float("inf")
 
 
 class Progress:

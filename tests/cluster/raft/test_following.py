@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from tests.simulator.ablations import without
 from tests.simulator.groups import GROUP, Groups, Producer
-from vmq_cluster.raft.messages import Append, Envelope, Files, Mark, Mended, Piece
+from vmq_cluster.raft.messages import Ack, Append, Envelope, Files, Mark, Mended, Piece
 
 
 def grown(batches: int = 60) -> tuple[Groups, str]:
@@ -314,6 +314,23 @@ def test_a_follower_knows_that_its_rows_are_committed_where_it_and_the_leader_ar
     sim.elect()
     sim.until(lambda: set(sim.ends().values()) >= {begun + 2}, 5)
     sim.verdict.check()
+
+
+def test_what_is_not_on_a_disk_yet_is_confirmed_once_it_is() -> None:
+    sim = Groups(1, "fsync")
+    sim.begin("a", "b", "c")
+    leader = sim.elect()
+    sim.run(2)
+    acks: list[Ack] = []
+
+    def passes(_sender: str, _peer: str, envelope: Envelope) -> bool:
+        acks.extend(each for _, each in envelope.items if isinstance(each, Ack))
+        return True
+
+    sim.passes = passes
+    sim.write(leader, "s", 0)
+    assert acks
+    assert all(each.safe == each.end for each in acks)
 
 
 def rows_of_an_earlier_term() -> bool:

@@ -10,10 +10,10 @@ from tests.simulator.segments import SimLog
 from vmq_cluster.errors import MalformedError
 from vmq_cluster.raft.effects import Ballot, Effect, Failed, Send
 from vmq_cluster.raft.host import Host
-from vmq_cluster.raft.leading import AT_NO_TIME
 from vmq_cluster.raft.members import Members
 from vmq_cluster.raft.messages import STATE, Append, Batch, Envelope, Mark, Nudge, decode, encode
 from vmq_cluster.raft.options import RaftOptions
+from vmq_cluster.raft.progress import AT_NO_TIME
 from vmq_cluster.raft.state import genesis
 
 NAMES = ("a", "b", "c")
@@ -169,7 +169,7 @@ def test_what_is_committed_is_told_with_the_next_rows_or_soon_after_the_last(
 
     def put(number: int) -> int:
         before = hosts.sent
-        assert group.append([Mark("store", "boot", number, 1)], [b"row"], 0, hosts.now)
+        assert group.append([Mark("store", "boot", number, 1)], [b"row"], 1 + number, hosts.now)
         hosts.carry(leader, host.finish(group))
         return hosts.sent - before
 
@@ -200,6 +200,61 @@ def test_what_is_committed_is_told_with_the_next_rows_or_soon_after_the_last(
     assert host.tells_at == AT_NO_TIME
     hosts.run(RaftOptions().heartbeat + 0.1)
     assert not host.is_busy
+
+
+def test_rows_for_which_nobody_waits_gather_but_for_whose_node_publishes() -> None:
+    hosts = Hosts(1)
+    hosts.run(6)
+    leader = next(name for name, count in hosts.led().items() if count)
+    host = hosts.hosts[leader]
+
+    def put(store: str, number: int) -> int:
+        before = hosts.sent
+        mark = Mark(store, "boot", number, 1)
+        assert host.groups["g0"].append([mark], [b"row"], 0, hosts.now)
+        hosts.carry(leader, host.finish(host.groups["g0"]))
+        return hosts.sent - before
+
+    assert put("s", 0) == 4, "after a rest all get it"
+    assert [put("s", number) for number in range(1, 4)] == [0, 0, 0]
+    before, rested = hosts.sent, hosts.now
+    hosts.now = host.tells_at
+    assert hosts.now == pytest.approx(rested + RaftOptions().tell_within)
+    hosts.carry(leader, host.tell(hosts.now))
+    assert hosts.sent - before == 2, "three batches in a message, and its answer"
+    publisher = next(name for name in NAMES if name != leader)
+    assert put(publisher, 0) == 1, "the answer waits for rows that are next"
+
+
+def test_that_rows_of_its_own_node_are_committed_a_replica_says_with_what_goes_there_next() -> None:
+    hosts = Hosts(1)
+    hosts.run(6)
+    leader, own = sorted(hosts.led(), key=hosts.led().get, reverse=True)[:2]  # type: ignore[arg-type]  # all have counts
+    host, follower = hosts.hosts[leader], hosts.hosts[own]
+    group = host.groups["g0"]
+
+    def put(*stores: str) -> bool:
+        """Whether the leader has heard at once."""
+        marks = [Mark(each, f"boot{hosts.now}", 0, 1) for each in stores]
+        assert group.append(marks, [b"row"], 1, hosts.now)
+        hosts.carry(leader, host.finish(group))
+        assert follower.groups["g0"].replica.commit == group.replica.log.end
+        return group.replica.commit == group.replica.log.end
+
+    for stores, is_heard in (((own,), True), ((own,), False), ((own, "x"), True)):
+        hosts.now += 0.001
+        assert put(*stores) == is_heard, "after a rest the third has it, too"
+    hosts.now += 0.001
+    assert not put(own)
+    assert not follower.tell(hosts.now), "it is not time yet"
+    hosts.carry(own, follower.tell_leader("g0"))
+    assert group.replica.commit == group.replica.log.end
+    hosts.now += 0.001
+    assert not put(own)
+    hosts.now = follower.tells_at
+    hosts.carry(own, follower.tell(hosts.now))
+    assert group.replica.commit == group.replica.log.end
+    assert follower.tells_at == AT_NO_TIME
 
 
 def test_a_node_that_was_held_up_first_hears_what_the_others_said() -> None:

@@ -44,6 +44,9 @@ class NodeGroups(Protocol):
     def boot(self) -> str:
         """What tells a producer from its earlier lives; each one is above those before."""
 
+    def tell_leader(self, group: str) -> None:
+        """Something leaves for the node of a group's leader."""
+
 
 class Roads:
     """The producers. In the event loop.
@@ -293,6 +296,7 @@ class Roads:
             return True
         self._question += 1
         message = produce(self._question, group, sent, early)
+        self._groups.tell_leader(group)
         if not self._outboxes.send_at_once(node_of(to), message):
             return False
         self._questions[self._question] = answer

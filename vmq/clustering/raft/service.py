@@ -23,7 +23,6 @@ from vmq.clustering.raft.groups.thread import GroupThread
 from vmq.clustering.raft.meta import MetaDecisions, MetaGroup
 from vmq.clustering.raft.picture import GroupPicture, PictureNews
 from vmq.clustering.raft.places import Key, Places
-from vmq.clustering.raft.produce import Take
 from vmq.clustering.raft.publishing import known_of, publish
 from vmq.clustering.raft.records import (
     GROUPS,
@@ -92,16 +91,17 @@ class GroupService:
         self._wall_clock = wall_clock
         self._on_change = on_change
         self._host = host
-        self._boots = 0
         self._loop = asyncio.get_running_loop()
         self._folder = catalog.folder / FOLDER
         self._records = GroupRecords(node)
         self.picture = GroupPicture(self._records)
         self.thread = GroupThread(self._folder, node.name, self)
-        self._passes = LoopPasses(self.thread, outboxes.flush)
+        self.passes = LoopPasses(self.thread, outboxes.flush)
         self.places = Places(self.thread.name, catalog)
         kept = self._folder / "kept"
-        self.roads = Roads(self, self.places, catalog, outboxes, wall_clock, buffer_bytes, kept)
+        self.roads = Roads(
+            self.passes, self.places, catalog, outboxes, wall_clock, buffer_bytes, kept
+        )
         self.converter = Converter(
             node.name,
             self._records,
@@ -159,7 +159,7 @@ class GroupService:
             self._timer.cancel()
         self.roads.close()
         self.converter.close()
-        self._passes.is_closed = True
+        self.passes.is_closed = True
         self.thread.stop()
 
     def on_message(self, peer: str, message: GroupEnvelope | Produce | Produced) -> None:
@@ -168,7 +168,7 @@ class GroupService:
             case _ if self._is_closed:
                 pass
             case GroupEnvelope():
-                self._passes.receive(peer, message.raw)
+                self.passes.receive(peer, message.raw)
             case Produce():
                 self.roads.on_produce(peer, message)
             case Produced():
@@ -210,10 +210,10 @@ class GroupService:
     # --- what is said in the thread
 
     def send(self, peer: str, raw: bytes) -> None:
-        self._passes.tell(lambda: self.roads.carry(peer, raw))
+        self.passes.tell(lambda: self.roads.carry(peer, raw))
 
     def on_led(self, group: str, leader: str, term: int) -> None:
-        self._passes.tell(lambda: self._on_led(group, leader))
+        self.passes.tell(lambda: self._on_led(group, leader))
         if group in self._system:
             self._system[group].look()
 
@@ -221,28 +221,16 @@ class GroupService:
         if committed.group in self._system:
             self._system[committed.group].look()
         if committed.own:
-            self._passes.tell(lambda: self.roads.on_committed(committed.group, committed.own))
+            self.passes.tell(lambda: self.roads.on_committed(committed.group, committed.own))
 
     def on_uncertain(self, group: str, first: int, end: int, given_up: bool) -> None:
-        self._passes.tell(lambda: self.places.tell_loss(group, first, end, given_up))
+        self.passes.tell(lambda: self.places.tell_loss(group, first, end, given_up))
 
     def on_unknown(self, group: str) -> None:
-        self._passes.tell(lambda: self._on_unknown(group))
+        self.passes.tell(lambda: self._on_unknown(group))
 
     def on_pass(self) -> None:
-        self._passes.on_pass()
-
-    # --- what producers ask of the groups
-
-    def take(self, take: Take) -> None:
-        self._passes.take(take)
-
-    def in_loop(self, what: Callable[[int], None]) -> Callable[[int], None]:
-        return lambda status: self._passes.tell(lambda: what(status))
-
-    def boot(self) -> str:
-        self._boots += 1
-        return f"{self.thread.host.boot:012}-{self._boots:08}"
+        self.passes.on_pass()
 
     # --- which groups there are
 
@@ -315,8 +303,8 @@ class GroupService:
             self.thread,
             folders[1],
             record.cursors,
-            lambda *led: self._passes.tell(lambda: self.on_cursors(*led)),
-            lambda: self._passes.tell(self.on_long_cursors),
+            lambda *led: self.passes.tell(lambda: self.on_cursors(*led)),
+            lambda: self.passes.tell(self.on_long_cursors),
         )
         self._system = {record.group: meta, record.cursors: self.cursors}
         self._is_stale = True
@@ -430,7 +418,7 @@ class GroupService:
     def _on_decided(self, decided: MetaDecisions) -> None:
         """In the thread: the meta group has decided more."""
         if decided.leads:
-            self._passes.tell(lambda: self._publish(decided))
+            self.passes.tell(lambda: self._publish(decided))
 
     def _publish(self, decided: MetaDecisions) -> None:
         publish(decided, self._records, self.picture)
@@ -469,9 +457,9 @@ class GroupService:
         """In the thread: how this node's replicas stand, and what it leads."""
         found, news = self._observer.look(self.thread, self._system)
         if found is not self.places.here:
-            self._passes.tell(partial(setattr, self.places, "here", found))
+            self.passes.tell(partial(setattr, self.places, "here", found))
         if news:
-            self._passes.tell(partial(self.picture.tell, news))
+            self.passes.tell(partial(self.picture.tell, news))
 
     async def recover(self, stream: str, number: int | None, *, force: bool) -> str:
         """Has what has no leader go on with this node's copies alone; returns what is wrong, "" if nothing is."""

@@ -262,7 +262,7 @@ class ClusterGroups:
 
         cursors, service = self.service.cursors, self.service
         if cursors is not None:
-            in_loop = service.in_loop(answer)
+            in_loop = service.passes.in_loop(answer)
             service.thread.post(cursors.propose, coordinator.term, rows, in_loop)
 
     def tell(self, answers: Answers) -> None:

@@ -60,6 +60,24 @@ async def test_a_copy_whose_folder_could_not_be_written_for_a_moment_is_opened_l
         assert len(refused) == len(NAMES)
 
 
+async def test_what_a_copy_has_put_off_goes_with_the_next_rows_for_its_leader(
+    tmp_path: Path,
+) -> None:
+    async with replicated(tmp_path, *NAMES, acks="quorum") as brokers:
+        hosts = {name: groups(each).thread.host for name, each in brokers.items()}
+        await until(lambda: not any(each.is_busy for each in hosts.values()))
+        for host in hosts.values():
+            for each in ("tell_within", "spare_within", "heartbeat", "election_timeout"):
+                object.__setattr__(host.options, each, 600.0)
+        lead = leader(brokers["a"])
+        publisher = brokers[next(name for name in NAMES if name != lead)]
+        await publisher.publish("s/t", b"1", qos=1)
+        assert payloads(publisher) == [b"1"]
+        assert payloads(brokers[lead]) == []
+        await publisher.publish("s/t", b"2", qos=1)
+        await until(lambda: payloads(brokers[lead]) == [b"1"])
+
+
 async def test_who_hands_rows_in_is_told_when_they_are_safe(tmp_path: Path) -> None:
     """As what programs publish with a commit is; and who asks when all is."""
     async with replicated(tmp_path, *NAMES) as brokers:

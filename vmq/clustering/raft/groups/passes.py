@@ -22,8 +22,9 @@ from vmq.clustering.raft.produce import Take
 from vmq.streams.log.frame import BadFrameError
 from vmq.streams.replica.log import LOOSE, ReplicaLog
 from vmq_cluster.errors import MalformedError
-from vmq_cluster.raft.leading import AT_NO_TIME
+from vmq_cluster.raft.effects import Effect
 from vmq_cluster.raft.messages import Envelope, decode
+from vmq_cluster.raft.progress import AT_NO_TIME
 from vmq_cluster.raft.routine import is_routine
 
 #: Bytes of rows, or of an envelope, that are little.
@@ -47,6 +48,7 @@ class LoopPasses:
         self._works: list[Take | tuple[str, bytes]] = []
         #: What is told in the present pass, whoever makes it.
         self._events: list[Callable[[], None]] = []
+        self._boots = 0
         #: When others are to be told something, and when the loop looks whether it is time.
         self._tells_at = self._looks_at = AT_NO_TIME
         self.is_closed = False
@@ -58,6 +60,22 @@ class LoopPasses:
     def receive(self, peer: str, raw: bytes) -> None:
         """A node says something."""
         self._add((peer, raw))
+
+    def tell_leader(self, group: str) -> None:
+        """Something leaves for the node of a group's leader: what the copy here has put off goes along."""
+        host = self._groups.host
+        if group in host.telling and self._groups.turns.enter():
+            for each in self._conclude(time.monotonic(), host.tell_leader(group)):
+                each()
+
+    def in_loop(self, what: Callable[[int], None]) -> Callable[[int], None]:
+        """What the groups call with an answer that is for the loop."""
+        return lambda status: self.tell(lambda: what(status))
+
+    def boot(self) -> str:
+        """What tells a producer from its earlier lives; each one is above those before."""
+        self._boots += 1
+        return f"{self._groups.host.boot:012}-{self._boots:08}"
 
     def _add(self, work: Take | tuple[str, bytes]) -> None:
         self._works.append(work)
@@ -98,13 +116,18 @@ class LoopPasses:
 
     def _end(self, now: float) -> None:
         """The end of a pass, and of the loop's turn."""
+        self._deliver(self._conclude(now, []))
+
+    def _conclude(self, now: float, effects: list[Effect]) -> list[Callable[[], None]]:
+        """Carries out what a pass came to, and this; returns what was told."""
         try:
+            self._groups.add(effects)
             self._tells_at = self._groups.finish_routine(now)
             events, self._events = self._events, []
         finally:
             self._groups.turns.turn.release()
         self._look_later(now)
-        self._deliver(events)
+        return events
 
     # --- what is told
 
@@ -139,7 +162,7 @@ class LoopPasses:
         envelope = self._routine(*work)
         if envelope is None:
             return False
-        thread.hear(envelope, now)
+        thread.add(thread.host.receive(envelope, now))
         return True
 
     def _routine(self, peer: str, raw: bytes) -> Envelope | None:

@@ -43,7 +43,6 @@ from vmq_cluster.raft.host import Host
 from vmq_cluster.raft.messages import (
     Append,
     Campaign,
-    Envelope,
     Files,
     Nudge,
     decode,
@@ -136,9 +135,9 @@ class GroupThread:
         """Rows, in this pass."""
         self._takes.setdefault(take.group, []).append(take)
 
-    def hear(self, envelope: Envelope, now: float) -> None:
-        """What a node says, in this pass."""
-        self._effects += self.host.receive(envelope, now)
+    def add(self, effects: list[Effect]) -> None:
+        """What the machine asks for, in this pass."""
+        self._effects += effects
 
     def finish_routine(self, now: float) -> float:
         """Ends the pass: carries out what follows from it if that is routine, too; else the thread does, first of all.
