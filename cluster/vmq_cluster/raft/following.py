@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final
 
+from vmq_cluster.raft.dots import DOTTED
 from vmq_cluster.raft.holes import GivingUp, fill
 from vmq_cluster.raft.messages import (
     Ack,
@@ -124,7 +125,8 @@ class Following:
         return batch.span == sum(mark.count for mark in self._own_marks(batch))
 
     def _own_marks(self, batch: Batch) -> tuple[Mark, ...]:
-        return tuple(mark for mark in batch.marks if mark.store == self.replica.name)
+        own = self.replica.name, DOTTED + self.replica.name
+        return tuple(mark for mark in batch.marks if mark.store in own)
 
     def _advance(self, commit: int) -> None:
         """So much is committed."""

@@ -8,6 +8,7 @@ import pytest
 from tests.simulator.groups import GROUP, Groups
 from tests.simulator.segments import SimLog
 from vmq_cluster.errors import MalformedError
+from vmq_cluster.raft.dots import DOTTED
 from vmq_cluster.raft.effects import Ballot, Effect, Failed, Send
 from vmq_cluster.raft.host import Host
 from vmq_cluster.raft.members import Members
@@ -244,11 +245,12 @@ def test_that_rows_of_its_own_node_are_committed_a_replica_says_with_what_goes_t
     for stores, is_heard in (((own,), True), ((own,), False), ((own, "x"), True)):
         hosts.now += 0.001
         assert put(*stores) == is_heard, "after a rest the third has it, too"
-    hosts.now += 0.001
-    assert not put(own)
-    assert not follower.tell(hosts.now), "it is not time yet"
-    hosts.carry(own, follower.tell_leader("g0"))
-    assert group.replica.commit == group.replica.log.end
+    for stores in ((own,), (DOTTED + own,)):
+        hosts.now += 0.001
+        assert not put(*stores)
+        assert not follower.tell(hosts.now), "it is not time yet"
+        hosts.carry(own, follower.tell_leader("g0"))
+        assert group.replica.commit == group.replica.log.end
     hosts.now += 0.001
     assert not put(own)
     hosts.now = follower.tells_at

@@ -1,6 +1,6 @@
 """Rows of producers on their way into a log: each exactly the next of its producer, many in one batch."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -30,10 +30,20 @@ class Sent:
         #: The question with which it was handed to another node last.
         self.question = 0
 
-    def is_in(self, mark: Mark) -> bool:
-        """Whether its rows are among those of a mark of this store."""
+    def is_in(self, marks: Sequence[Mark]) -> bool:
+        """Whether all its rows are among those of these marks."""
+        if self.rows.dots:
+            there = RowDots()
+            for mark in marks:
+                there.add(mark)
+            return all(map(there.has, self.rows.dots))
         own = self.mark
-        return own.boot == mark.boot and mark.first <= own.first and own.end <= mark.end
+        return any(
+            (own.store, own.boot) == (mark.store, mark.boot)
+            and mark.first <= own.first
+            and own.end <= mark.end
+            for mark in marks
+        )
 
 
 @dataclass(slots=True)
@@ -49,6 +59,8 @@ class Take:
     answer: Callable[[int], None]
     #: How many of them were left out, for Arrow refuses them.
     left_out: int = 0
+    #: Some of its rows, not all, were in the log before.
+    is_partial: bool = False
 
     def answer_done(self) -> None:
         """Its rows are as safe as was asked."""
@@ -105,6 +117,7 @@ def _known(mark: Mark, ahead: int | None, producers: Producers) -> int:
 def _add(made: list[Made], take: Take, skip: int) -> None:
     mark = take.mark
     who = (mark.store, mark.boot)
+    take.is_partial = skip > 0
     last = _batch_for(made, mark.count - skip, take)
     before = last.marks.get(who)
     first = mark.first + skip if before is None else before.first
@@ -125,6 +138,7 @@ def _add_dotted(
     if not fresh:
         known.append(take)
         return
+    take.is_partial = len(fresh) < len(dots)
     last = _batch_for(made, len(fresh), take)
     last.dots += [dots[number] for number in fresh]
     last.rows.extend(rows if len(fresh) == len(dots) else rows.chosen(fresh))

@@ -380,9 +380,9 @@ class Producer:
             self._begin_anew()
             self._road.later(SOON, self._go_on)
 
-    def confirm(self, mark: Mark) -> list[Sent]:
+    def confirm(self, marks: Sequence[Mark]) -> list[Sent]:
         """The log has these rows committed; returns the batches under way that are among them."""
-        found = [each for each in islice(self._waiting, self.window) if each.is_in(mark)]
+        found = [each for each in islice(self._waiting, self.window) if each.is_in(marks)]
         for sent in found:
             self._on_answer(sent, DONE, False)
         return found

@@ -1,7 +1,7 @@
 """The producers of one node, and how their batches come to leaders: to this node's own groups, or to another node's."""
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
@@ -327,13 +327,12 @@ class Roads:
         """Hands what this node's groups say to the node of a member."""
         self._outboxes.send_at_once(node_of(peer), GroupEnvelope(raw))
 
-    def on_committed(self, group: str, own: Iterable[Mark]) -> None:
+    def on_committed(self, group: str, own: Sequence[Mark]) -> None:
         """The copy here knows that rows of this node are committed: their leader need not say so."""
         key = self._places.keys.get(group)
-        producer = None if key is None else self._producers.get(key)
-        if producer is not None and producer.group == group:
-            for mark in own:
-                for sent in producer.confirm(mark):
+        for producer in () if key is None else self._of(key):
+            if producer.group == group:
+                for sent in producer.confirm(own):
                     self._questions.pop(sent.question, None)
 
     # --- what others send

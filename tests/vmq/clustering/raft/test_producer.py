@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 from tests.simulator.seeds import each_seed
 from vmq.clustering.delivery.backlog import Backlog
 from vmq.clustering.messages.raft import MAX_ROWS
+from vmq.clustering.raft.dotted import DottedProducer, DottedRow
 from vmq.clustering.raft.produce import DONE, ELSEWHERE, MISSING, REFUSED, Sent
 from vmq.clustering.raft.producer import BATCH_BYTES, LIMIT, PAUSE, Producer
 from vmq.core.output import Output
 from vmq.streams.log.gathering import Gathering
+from vmq_cluster.raft.dots import marks_of
 from vmq_cluster.raft.messages import Mark
 from vmq_cluster.raft.state import GAP, Producers
 
@@ -83,7 +85,7 @@ class Road:
 
     def _tell(self, mark: Mark) -> None:
         if self.told is not None:
-            self.told.confirm(mark)
+            self.told.confirm([mark])
 
     def run(self, until: float) -> None:
         while self.calls and min(self.calls)[0] <= until:
@@ -131,10 +133,23 @@ def test_what_the_log_has_committed_needs_no_answer(road: Road) -> None:
             put(producer, b"%d" % number)
             road.run(road.time + 0.1)
     for other in (Mark("node", "an earlier life", 0, 3), Mark("node", "0001", 3, 1)):
-        assert not producer.confirm(other)
+        assert not producer.confirm([other])
     for rows, batches in ((Mark("node", "0001", 0, 1), 1), (Mark("node", "0001", 0, 3), 2)):
-        assert len(producer.confirm(rows)) == batches
+        assert len(producer.confirm([rows])) == batches
         assert producer.safe.reached == rows.end
+
+
+def test_rows_with_dots_need_no_answer_once_the_log_has_all_of_them_committed(road: Road) -> None:
+    producer = DottedProducer("g", "quorum", road, lambda _count: None)
+    with patch.object(road, "_arrive", lambda *_: None):
+        for dot in (("node", "0001", 1), ("other", "0001", 7)):
+            producer.add_row(dot, DottedRow(b"t", b"x", 2, False, "c", 0), None)
+        road.run(road.time + 0.1)
+    own, others = marks_of([("node", "0001", 1), ("other", "0001", 7)])
+    for some in ([own], [others], [Mark("node", "0001", 0, 2)]):
+        assert not producer.confirm(some)
+    assert len(producer.confirm([own, others])) == 1
+    assert producer.safe.reached == 2
 
 
 @pytest.mark.parametrize(("left_out", "lost"), [(0, 3), (1, 1)])

@@ -10,6 +10,7 @@ from vmq.clustering.raft.produce import ELSEWHERE, MISSING, REFUSED, Made, Take,
 from vmq.streams.log.gathering import REFUSALS, Gathering
 from vmq.streams.log.keys import Keys
 from vmq.streams.log.small import FewRows
+from vmq_cluster.raft.dots import DOTTED
 from vmq_cluster.raft.effects import Answered
 from vmq_cluster.raft.group import Group
 from vmq_cluster.raft.messages import Mark
@@ -124,7 +125,10 @@ class Taker:
 
 def _knows(group: Group, take: Take, end: int) -> bool:
     """Whether the node that handed rows in knows by its own copy that they are committed (`Committed.own`)."""
-    return group.leading is not None and group.leading.is_known(take.mark.store, end)
+    node = take.mark.store.removeprefix(DOTTED)
+    if group.leading is None or take.is_partial or any(dot[0] != node for dot in take.rows.dots):
+        return False
+    return group.leading.is_known(node, end)
 
 
 def _encoded(rows: Gathering, keys: Keys) -> tuple[pa.RecordBatch | FewRows | None, int]:

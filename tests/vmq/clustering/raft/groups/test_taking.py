@@ -17,7 +17,9 @@ from vmq.streams.log.cursor import LogReader
 from vmq.streams.log.gathering import Gathering
 from vmq.streams.log.keys import Keys
 from vmq.streams.replica.partition import ReplicaPartition
+from vmq_cluster.raft.dots import DOTTED
 from vmq_cluster.raft.messages import Mark
+from vmq_cluster.raft.progress import Progress
 
 
 class Node:
@@ -98,4 +100,25 @@ def test_a_row_that_arrow_refuses_costs_its_own_producer_no_other_row(
     reach(lambda: len(node.answers) == 2)
     assert sorted(node.answers) == [("x", DONE), ("x", REFUSED + 1)]
     assert payloads(node.partition) == [b"1", b"2", b"3"]
+    node.thread.stop()
+
+
+def test_of_rows_that_are_its_own_a_node_is_told_where_its_copy_cannot_know_it(
+    tmp_path: Path,
+) -> None:
+    node = Node(tmp_path, "os")
+    leading = present(present(node.thread.opened["g"].group).leading)
+    leading.progress["x"] = Progress(0, 0.0)
+    leading.progress["x"].knows = 1 << 40
+    is_told = []
+    for dots in (["x1"], ["x1"], ["x1", "x2"], ["x3", "y1"], ["x4", "x5"]):
+        take = node.take(DOTTED + "x", [each.encode() for each in dots])
+        take.rows.dots += [(store, "b", int(number)) for store, number in dots]
+        before = len(node.answers)
+        node.hand_in(take)
+        for _ in range(2):  # the pass that takes it, and the one behind that
+            node.thread.turns.call(lambda: None).result(10)
+        is_told.append(len(node.answers) > before)
+    assert is_told == [False, True, True, True, False]
+    assert payloads(node.partition) == [b"x1", b"x2", b"x3", b"y1", b"x4", b"x5"]
     node.thread.stop()
