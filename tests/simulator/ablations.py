@@ -1,6 +1,6 @@
 """The rules of the log, each switched off by name: what breaks shows what it is for."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +16,7 @@ from vmq_cluster.raft.following import Following, Mending
 from vmq_cluster.raft.group import Group
 from vmq_cluster.raft.leading import Leading
 from vmq_cluster.raft.members import Members
-from vmq_cluster.raft.messages import MEMBERS, Mark
+from vmq_cluster.raft.messages import MEMBERS, Batch, Mark
 from vmq_cluster.raft.replica import Replica
 from vmq_cluster.raft.state import LogState, Producers, encode_members
 
@@ -176,6 +176,10 @@ def _decide(*, is_safe: bool = True, is_of_term: bool = True) -> Callable[[Follo
     return decided
 
 
+def _read_on(self: Following, end: int) -> Iterator[Batch]:
+    return iter(self.replica.log.read(self.replica.commit, 1 << 20))
+
+
 def _yield_nothing(self: Replica, unclean: tuple[int, int]) -> None:
     """What was committed before an unclean election stays committed."""
 
@@ -312,6 +316,10 @@ SCRIPTED = {
     "follower's disk": Ablation(
         "A follower counts itself for what is as durable as promised.",
         [(Following, "_decided", _decide(is_safe=False))],
+    ),
+    "agreed": Ablation(
+        "A replica tells its node nothing of rows that may not be its leader's.",
+        [(Following, "_read", _read_on)],
     ),
     "life": Ablation(
         "What an earlier life confirmed counts no more.",

@@ -6,7 +6,7 @@ disks have damaged; whose disk has to take it sets the pace, and goes on where i
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from vmq_cluster.raft.dots import DOTTED
@@ -72,6 +72,8 @@ class Following:
             self._deny(message.prev)
             return
         end = message.batches[-1].end if message.batches else message.prev
+        if self.agreed < message.prev:
+            self._note_own(self._read(message.prev))
         self.agreed = max(self.agreed, end)
         self._leader_safe = max(self._leader_safe, message.safe)
         self._note_own(message.batches)
@@ -111,6 +113,13 @@ class Following:
         known = {replica.leader: self._leader_safe, replica.name: replica.log.safe}
         end = min(replica.members.agreed(lambda name: known.get(name, 0)), self.agreed)
         return end if replica.state.terms.at(end - 1) == replica.term else 0
+
+    def _read(self, end: int) -> Iterator[Batch]:
+        """What this log has had before an offset, and does not know to be committed."""
+        log, offset = self.replica.log, self.replica.commit
+        while offset < end and (batches := log.read(offset, self.replica.options.append_bytes)):
+            yield from (each for each in batches if each.end <= end)
+            offset = batches[-1].end
 
     def _note_own(self, batches: Iterable[Batch]) -> None:
         """Remembers rows of this node's producers, where all that they handed in is in the log."""

@@ -316,6 +316,34 @@ def test_a_follower_knows_that_its_rows_are_committed_where_it_and_the_leader_ar
     sim.verdict.check()
 
 
+@pytest.mark.parametrize("is_own", [True, False])
+def test_what_a_replica_had_when_it_was_opened_anew_it_knows_for_its_node_s(is_own: bool) -> None:
+    sim = Groups(1, "os")
+    sim.begin("a", "b", "c")
+    leader = sim.elect()
+    sim.run(2)
+    own = next(name for name in "abc" if name != leader)
+    sim.producers[own] = producer = Producer(sim, own)
+    mark = Mark(own, producer.boot, 0, 1)
+    producer.waiting[mark] = sim.now
+
+    def passes(_sender: str, peer: str, envelope: Envelope) -> bool:
+        for _, each in envelope.items:
+            if isinstance(each, Append):
+                each.safe = 0
+        return peer == own
+
+    sim.passes = passes
+    sim.put(leader, own if is_own else "s", 0, boot=producer.boot)
+    sim.run(0.1)
+    sim.kill(own)
+    sim.start(own)
+    assert producer.waiting
+    sim.passes = lambda *_: True
+    sim.until(lambda: sim.ends()[own] == sim.nodes[leader].logs[GROUP].end, 5)
+    assert bool(producer.waiting) != is_own
+
+
 def test_what_is_not_on_a_disk_yet_is_confirmed_once_it_is() -> None:
     sim = Groups(1, "fsync")
     sim.begin("a", "b", "c")
@@ -381,15 +409,39 @@ def rows_that_its_disk_has_not() -> bool:
     return is_committed
 
 
+def rows_that_were_taken_back() -> bool:
+    """A row of t2's node is in its log, and not in the new leader's, which gives it nothing in its place yet."""
+    sim = Groups(3)
+    sim.stage(t2=[1, 2], b=[1, 3], c=[1, 3])
+    sim.producers["t2"] = producer = Producer(sim, "t2")
+    producer.waiting[Mark("t2", "b0", 0, 1)] = sim.now
+    producer.boot = "b0"
+
+    def passes(_sender: str, peer: str, envelope: Envelope) -> bool:
+        for _, each in envelope.items:
+            if isinstance(each, Append) and peer == "t2":
+                each.batches.clear()
+        return True
+
+    sim.passes = passes
+    sim.campaign("b")
+    sim.run(1)
+    sim.passes = lambda *_: True
+    sim.run(3)
+    assert sim.ends()["t2"] == sim.ends()["b"] > 3
+    return not producer.waiting
+
+
 ALONE = [
-    (rows_of_an_earlier_term, "follower's own term"),
-    (rows_that_its_disk_has_not, "follower's disk"),
+    (rows_of_an_earlier_term, "follower's own term", "is committed"),
+    (rows_that_its_disk_has_not, "follower's disk", "is committed"),
+    (rows_that_were_taken_back, "agreed", "is acknowledged, and not committed"),
 ]
 
 
-@pytest.mark.parametrize(("schedule", "rule"), ALONE)
+@pytest.mark.parametrize(("schedule", "rule", "broken"), ALONE)
 def test_what_a_follower_must_not_take_for_committed(
-    schedule: Callable[[], bool], rule: str
+    schedule: Callable[[], bool], rule: str, broken: str
 ) -> None:
     assert not schedule()
-    without(rule, schedule, "is committed")
+    without(rule, schedule, broken)
