@@ -16,7 +16,7 @@ from vmq.config.values import URL_FORMS, Endpoint
 
 
 def check(config: Config, origin: Callable[[str], str | None] = lambda _key: None) -> None:
-    """Refuse a configuration that cannot work or is not safe; `load` has called this already.
+    """Refuse a configuration that cannot work or is not safe; `load` has done so already.
 
     A broker made by `Broker(Config(...))` has no other check of types and bounds: constructing a Struct makes none.
 
@@ -27,11 +27,16 @@ def check(config: Config, origin: Callable[[str], str | None] = lambda _key: Non
     Raises:
         ConfigError: with every problem found.
     """
-    problems = type_problems(config, origin)
-    if not problems:
-        problems = _listener_problems(config, origin) + _chain_problems(config, origin)
-        problems += _job_problems(config, origin)
-        problems += _stream_problems(config, origin) + _cluster_problems(config, origin)
+    if problems := type_problems(config, origin):
+        raise ConfigError(problems)
+    check_typed(config, origin)
+
+
+def check_typed(config: Config, origin: Callable[[str], str | None]) -> None:
+    """`check` of a configuration whose types and bounds hold already, since it was read from its sources."""
+    problems = _listener_problems(config, origin) + _chain_problems(config, origin)
+    problems += _job_problems(config, origin)
+    problems += _stream_problems(config, origin) + _cluster_problems(config, origin)
     if problems:
         raise ConfigError(problems)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from vmq.config.checks import check
+from vmq.config.checks import check_typed
 from vmq.config.options import Config, value_of
 from vmq.config.plugins import UNWRITTEN, shown_options
 from vmq.config.sources import DEFAULT, ConfigError, Problem, Sources, fields_of, sections
@@ -124,7 +124,7 @@ def load(
         return origins.get(key) or sources.source_of(key)
 
     config = _with_schema_files(config, origin)
-    check(config, origin)
+    check_typed(config, origin)
     return LoadedConfig(config, origins)
 
 
@@ -156,5 +156,5 @@ def changed(config: Config, key: str, text: str) -> Config:
     sources.add_tree(msgspec.to_builtins(config), lambda _key: None)
     sources.add_text(key, text)
     found, _ = sources.resolve()
-    check(found)
+    check_typed(found, lambda _key: None)
     return found

@@ -211,6 +211,8 @@ def _tell_put_out(config: Path | None, overrides: Mapping[str, object]) -> None:
     """Say which listeners of the configuration, as it is without --listen, are not opened for it."""
     from vmq.config.sources import DEFAULT
 
+    if config is None and not any(each.upper().startswith("VMQ_LISTENERS") for each in os.environ):
+        return  # there are those that vmq ships, and to read all options anew would take a tenth of the start
     try:
         written = settings.load(config, overrides)
     except CliError:

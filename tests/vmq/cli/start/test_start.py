@@ -215,10 +215,16 @@ def test_the_files_of_store_and_streams_are_the_owners_alone(tmp_path: Path) -> 
     assert wrong == {}
 
 
-def test_listeners_that_are_put_out_by_the_command_line_are_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("in_file", [True, False])
+def test_listeners_that_are_put_out_by_the_command_line_are_named(
+    in_file: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / "vmq.toml"
     file.write_text('[listeners.fleet]\nurl = "tcp://127.0.0.1:1"\n')
-    with start(tmp_path, "--config", str(file), "--listen", ANY_PORT) as program:
+    written = ("--config", str(file)) if in_file else ()
+    if not in_file:
+        monkeypatch.setenv("VMQ_LISTENERS__FLEET__URL", "tcp://127.0.0.1:1")
+    with start(tmp_path, *written, "--listen", ANY_PORT) as program:
         program.signal(signal.SIGTERM)
         done = program.finish()
     assert "put out by --listen: listener name=fleet url=tcp://127.0.0.1:1" in done.err
