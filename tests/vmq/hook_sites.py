@@ -19,21 +19,18 @@ SITES = (
 Call = tuple[Any, ...]
 
 
-def listen(
-    house: House, *sites: str, answers: dict[str, Callable[..., Any]] | None = None
-) -> list[Call]:
-    """Sets these sites; returns the list that their calls go into, with the site's name in front."""
+def listen(house: House, *sites: str, **answers: Callable[..., Any]) -> list[Call]:
+    """Sets these sites, and those with an answer; returns the list that their calls go into, the site's name in front."""
     calls: list[Call] = []
 
     def listener(site: str) -> Callable[..., Any]:
         def call(*arguments: Any) -> Any:
             calls.append((site, *flat(arguments)))
-            answer = (answers or {}).get(site)
-            return None if answer is None else answer(*arguments)
+            return answers[site](*arguments) if site in answers else None
 
         return call
 
-    for site in sites:
+    for site in (*sites, *answers):
         setattr(house.core.hooks, site, listener(site))
     house.core.hooks.resolve()
     return calls

@@ -1,15 +1,14 @@
 """Each hook is called at the right moment, with the right arguments, and its answer is heeded."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
-from vmq_hooks import DeliverModifiers, Message, Refuse, Subscription
+from vmq_hooks import Refuse, Subscription
 
 from tests.support import wire as mqtt
-from tests.vmq.hook_sites import SITES, flat, listen, refuse, unavailable
-from tests.vmq.support import Client, House, stored_house
+from tests.vmq.hook_sites import SITES, listen, refuse, unavailable
+from tests.vmq.support import Client, House
 from vmq.core.hook_sites import Pending
 from vmq.mqtt.packets import LEVEL_3_1
 
@@ -53,8 +52,11 @@ def test_a_refusal_of_auth_on_register_is_answered_and_nothing_happens(
 
     calls = listen(
         house,
-        *("auth_on_register", "on_register", "on_client_wakeup", "on_client_gone", "on_publish"),
-        answers={"auth_on_register": no},
+        "on_register",
+        "on_client_wakeup",
+        "on_client_gone",
+        "on_publish",
+        auth_on_register=no,
     )
     watcher = house.subscriber("w", ("#", 0))
     calls.clear()
@@ -72,7 +74,7 @@ def test_a_refusal_of_auth_on_register_is_answered_and_nothing_happens(
 
 def test_a_refused_client_id_takes_nobody_over(house: House) -> None:
     first = house.client("c")
-    listen(house, "auth_on_register", answers={"auth_on_register": refuse})
+    listen(house, auth_on_register=refuse)
     second = Client(house, anonymous=False)
     second.send(mqtt.connect_packet("c"))
     assert second.is_closed()
@@ -80,7 +82,7 @@ def test_a_refused_client_id_takes_nobody_over(house: House) -> None:
 
 
 def test_a_listener_for_anonymous_clients_does_not_ask(house: House) -> None:
-    calls = listen(house, "auth_on_register", answers={"auth_on_register": refuse})
+    calls = listen(house, auth_on_register=refuse)
     house.client("c")
     assert calls == []
 
@@ -124,9 +126,7 @@ def test_a_refused_publish_ends_a_3_1_1_connection_unanswered(qos: int) -> None:
     house = House()
     watcher = house.subscriber("w", ("#", 0))
     publisher = house.client("p", will=mqtt.Will("will", b"x"))
-    calls = listen(
-        house, "auth_on_publish", "on_publish", answers={"auth_on_publish": all_but_the_will}
-    )
+    calls = listen(house, "on_publish", auth_on_publish=all_but_the_will)
     pid = 1 if qos else None
     publisher.send(
         mqtt.publish_packet("t", b"x", qos=qos, packet_id=pid, retain=True),
@@ -146,7 +146,7 @@ def test_a_refused_publish_ends_a_3_1_connection_if_the_options_say_so(
 ) -> None:
     house.options.disconnect_on_unauthorized_publish_v3 = True
     publisher = house.client("p", level=LEVEL_3_1)
-    listen(house, "auth_on_publish", answers={"auth_on_publish": refuse})
+    listen(house, auth_on_publish=refuse)
     publisher.send(mqtt.publish_packet("t", b"x", qos=qos, packet_id=1 if qos else None))
     publisher.expect_end()
 
@@ -157,7 +157,7 @@ def test_a_refused_publish_of_mqtt_3_1_is_acknowledged_and_dropped(
 ) -> None:
     watcher = house.subscriber("w", ("#", 0))
     publisher = house.client("p", level=3)
-    calls = listen(house, "auth_on_publish", "on_publish", answers={"auth_on_publish": refuse})
+    calls = listen(house, "on_publish", auth_on_publish=refuse)
     pid = 1 if qos else None
     publisher.send(mqtt.publish_packet("t", b"x", qos=qos, packet_id=pid, retain=True))
     assert publisher.take_bytes() == answer
@@ -173,7 +173,7 @@ def test_a_publish_that_nobody_could_judge_is_not_acknowledged_and_comes_again(
     qos: int, level: int, house: House
 ) -> None:
     publisher = house.client("p", level=level)
-    listen(house, "auth_on_publish", answers={"auth_on_publish": unavailable})
+    listen(house, auth_on_publish=unavailable)
     publisher.send(mqtt.publish_packet("t", b"x", qos=qos, packet_id=1))
     publisher.expect_end()
 
@@ -184,7 +184,7 @@ def test_a_qos_0_publish_that_nobody_could_judge_is_dropped_and_the_connection_s
 ) -> None:
     watcher = house.subscriber("w", ("#", 0))
     publisher = house.client("p", level=level)
-    listen(house, "auth_on_publish", answers={"auth_on_publish": unavailable})
+    listen(house, auth_on_publish=unavailable)
     publisher.send(mqtt.publish_packet("t", b"x"))
     publisher.ping()
     assert watcher.take() == []
@@ -208,13 +208,11 @@ def test_auth_on_subscribe_grants_lowers_and_refuses_filter_by_filter(house: Hou
     client = house.client("c", username="u")
     calls = listen(
         house,
-        *("auth_on_subscribe", "on_subscribe"),
-        answers={
-            "auth_on_subscribe": lambda _user, _who, wanted: [
-                Subscription(each.topic_filter, qos)
-                for each, qos in zip(wanted, (2, 128, 0), strict=True)
-            ]
-        },
+        "on_subscribe",
+        auth_on_subscribe=lambda _user, _who, wanted: [
+            Subscription(each.topic_filter, qos)
+            for each, qos in zip(wanted, (2, 128, 0), strict=True)
+        ],
     )
     assert client.subscribe(("yes", 2), ("no", 1), ("lower", 1)) == [2, 128, 0]
     assert calls == [
@@ -226,7 +224,7 @@ def test_auth_on_subscribe_grants_lowers_and_refuses_filter_by_filter(house: Hou
 
 
 def test_a_refusal_of_auth_on_subscribe_refuses_every_filter(house: House, client: Client) -> None:
-    listen(house, "auth_on_subscribe", answers={"auth_on_subscribe": refuse})
+    listen(house, auth_on_subscribe=refuse)
     assert client.subscribe(("a", 1), ("b", 2)) == [128, 128]
     assert house.registry.subscribers["c"].subscriptions == {}
 
@@ -236,17 +234,28 @@ def test_a_subscribe_that_nobody_could_judge_is_not_answered_and_comes_again(
     level: int, house: House
 ) -> None:
     client = house.client("c", level=level)
-    listen(house, "auth_on_subscribe", answers={"auth_on_subscribe": unavailable})
+    listen(house, auth_on_subscribe=unavailable)
     client.send(mqtt.subscribe_packet(1, ("a", 1)))
     client.expect_end()
 
 
 def test_an_mqtt_3_1_client_is_not_told_of_a_refused_subscription(house: House) -> None:
     client = house.client("c", level=3)
-    listen(house, "auth_on_subscribe", answers={"auth_on_subscribe": refuse})
+    listen(house, auth_on_subscribe=refuse)
     assert client.subscribe(("a", 1)) == [1]
     house.publish("a", b"x", 1)
     assert client.take() == []
+
+
+def test_on_subscribe_comes_before_the_retained_messages(house: House) -> None:
+    house.publish("t", b"x", retain=True)
+    client = house.client("c")
+    calls = listen(house, "on_subscribe", "on_deliver")
+    client.subscribe(("t", 0))
+    assert calls == [
+        ("on_subscribe", None, "c", [("t", 0)]),
+        ("on_deliver", None, "c", 0, "t", b"x", True),
+    ]
 
 
 def test_unsubscribing_is_asked_about_first_and_told_before_and_after(house: House) -> None:
@@ -256,11 +265,7 @@ def test_unsubscribing_is_asked_about_first_and_told_before_and_after(house: Hou
     def look(*_arguments: object) -> None:
         there.append("a" in house.registry.subscribers["c"].subscriptions)
 
-    calls = listen(
-        house,
-        *("auth_on_unsubscribe", "on_unsubscribe", "on_topic_unsubscribed"),
-        answers={"on_unsubscribe": look, "on_topic_unsubscribed": look},
-    )
+    calls = listen(house, "auth_on_unsubscribe", on_unsubscribe=look, on_topic_unsubscribed=look)
     client.unsubscribe("a", "b", "c")
     assert calls == [
         ("auth_on_unsubscribe", "u", "c", ["a", "b", "c"]),
@@ -276,9 +281,7 @@ def test_a_refused_unsubscribe_ends_the_connection_and_no_subscription(
     durable: House, answer: Callable[..., Refuse]
 ) -> None:
     client = durable.subscriber("c", ("a", 1), clean=False)
-    calls = listen(
-        durable, *("auth_on_unsubscribe", "on_unsubscribe"), answers={"auth_on_unsubscribe": answer}
-    )
+    calls = listen(durable, "on_unsubscribe", auth_on_unsubscribe=answer)
     client.send(mqtt.unsubscribe_packet(7, "a"))
     client.expect_end()
     assert [call[0] for call in calls] == ["auth_on_unsubscribe"]
@@ -291,221 +294,13 @@ def test_an_unsubscribe_waits_for_a_verdict_that_is_still_to_come(
 ) -> None:
     client.subscribe(("a", 0))
     pending = Pending(lambda: None)
-    listen(house, "auth_on_unsubscribe", answers={"auth_on_unsubscribe": lambda *_: pending})
+    listen(house, auth_on_unsubscribe=lambda *_: pending)
     client.send(mqtt.unsubscribe_packet(7, "a"))
     client.expect()
     assert set(house.registry.subscribers["c"].subscriptions) == {"a"}
     pending.finish(None)
     client.expect(b"\xb0\x02\x00\x07")
     assert house.registry.subscribers["c"].subscriptions == {}
-
-
-# --- acknowledgements of receivers
-
-
-def test_on_acked_tells_when_a_client_has_a_message_and_once(house: House) -> None:
-    client = house.subscriber("c", ("t", 2), username="u")
-    calls = listen(house, "on_acked")
-    house.publish("t", b"0", 0)
-    house.publish("t", b"1", 1)
-    house.publish("t", b"2", 2)
-    received = client.take()
-    assert calls == []
-    one, two = (each.packet_id for each in received[1:])
-    client.send(mqtt.puback_packet(one))
-    assert calls == [("on_acked", "u", "c", 1, "t", b"1", False)]
-    client.send(mqtt.pubrec_packet(two))
-    client.send(mqtt.pubcomp_packet(two))
-    assert calls[1:] == [("on_acked", "u", "c", 2, "t", b"2", False)]
-    client.send(mqtt.puback_packet(one))
-    assert len(calls) == 2, "of an unknown packet id nothing is known"
-
-
-def test_on_acked_tells_of_the_message_as_it_was_queued(durable: House) -> None:
-    durable.client("c", clean=False).subscribe(("t", 1))
-    durable.client("c", clean=False).lose()
-    durable.publish("t", b"x", 1)
-    calls = listen(
-        durable,
-        *("on_acked", "on_deliver"),
-        answers={"on_deliver": lambda *_arguments: DeliverModifiers(payload=b"y")},
-    )
-    client = durable.client("c", clean=False)
-    (received,) = client.take()
-    assert received.payload == b"y"
-    client.send(mqtt.puback_packet(received.packet_id))
-    assert calls[-1] == ("on_acked", None, "c", 1, "t", b"x", False)
-
-
-def test_on_subscribe_comes_before_the_retained_messages(house: House) -> None:
-    house.publish("t", b"x", retain=True)
-    client = house.client("c")
-    calls = listen(house, "on_subscribe", "on_deliver")
-    client.subscribe(("t", 0))
-    assert calls == [
-        ("on_subscribe", None, "c", [("t", 0)]),
-        ("on_deliver", None, "c", 0, "t", b"x", True),
-    ]
-
-
-# --- delivery
-
-
-@pytest.mark.parametrize("qos", (0, 1, 2))
-@pytest.mark.parametrize("retain", (False, True))
-def test_on_deliver_rewrites_what_is_sent_and_nothing_else(
-    qos: int, retain: bool, house: House
-) -> None:
-    client, other = house.client("c"), house.client("other")
-    other.subscribe(("t", 2))
-    listen(
-        house,
-        "on_deliver",
-        answers={
-            "on_deliver": lambda _user, who, message: (
-                DeliverModifiers(topic="tenant/" + message.topic, payload=message.payload * 2)
-                if who.client_id == "c"
-                else None
-            )
-        },
-    )
-    if retain:
-        house.publish("t", b"x", qos, retain=True)
-        other.take()
-        client.subscribe(("t", 2))
-    else:
-        client.subscribe(("t", 2))
-        house.publish("t", b"x", qos)
-        assert other.take_published() == [("t", b"x")]
-    packet = client.take_one(mqtt.PUBLISH)
-    assert (packet.topic, packet.payload) == ("tenant/t", b"xx")
-    assert (packet.qos, packet.retain, packet.dup) == (qos, retain, False)
-    if retain:
-        assert house.retained() == {"t": b"x"}
-
-
-def test_on_deliver_is_asked_again_for_a_repeat_and_gets_the_original(durable: House) -> None:
-    client = durable.subscriber("c", ("t", 1), clean=False)
-    calls = listen(
-        durable,
-        "on_deliver",
-        answers={"on_deliver": lambda *_arguments: DeliverModifiers(topic="other", payload=b"y")},
-    )
-    durable.publish("t", b"x", 1)
-    client.lose()
-    again = durable.client("c", clean=False)
-    packet = again.take_one(mqtt.PUBLISH)
-    assert (packet.topic, packet.payload, packet.dup) == ("other", b"y", True)
-    assert calls == [("on_deliver", None, "c", 1, "t", b"x", False)] * 2
-
-
-def withhold(*topics: str) -> dict[str, Callable[..., Refuse | None]]:
-    """What keeps messages of some topics back."""
-    return {
-        "on_deliver": lambda _user, _who, message: (
-            Refuse("not for you") if message.topic in topics else None
-        )
-    }
-
-
-@pytest.mark.parametrize("qos", (0, 1, 2))
-@pytest.mark.parametrize("retain", (False, True))
-def test_what_on_deliver_keeps_back_is_dropped_and_the_rest_goes_on(
-    qos: int, retain: bool, house: House, client: Client
-) -> None:
-    calls = listen(house, "on_deliver", "on_message_drop", answers=withhold("t/secret"))
-    if not retain:
-        client.subscribe(("t/+", qos))
-    for topic in ("t/secret", "t/open"):
-        house.publish(topic, b"x", qos, retain=retain)
-    if retain:
-        client.subscribe(("t/+", qos))
-    assert client.take_one(mqtt.PUBLISH).topic == "t/open"
-    dropped = [
-        (*flat((load(),)), reason)
-        for _, _, load, reason in (call for call in calls if call[0] == "on_message_drop")
-    ]
-    assert dropped == [(qos, "t/secret", b"x", retain, "withheld")]
-
-
-def test_what_is_kept_back_leaves_the_window_and_the_store(tmp_path: Path) -> None:
-    with stored_house(tmp_path) as house:
-        house.options.max_inflight_messages = 1
-        house.client("c", clean=False).subscribe(("t/+", 1))
-        house.client("c", clean=False).lose()
-        for number in range(5):
-            house.publish(f"t/{number}", b"x", 1)
-        listen(house, "on_deliver", answers=withhold("t/0", "t/2", "t/3"))
-        client = house.client("c", clean=False)
-        for topic in ("t/1", "t/4"):
-            packet = client.take_one(mqtt.PUBLISH)
-            assert packet.topic == topic
-            client.send(mqtt.puback_packet(packet.packet_id))
-        assert client.take() == []
-        client.lose()
-    with stored_house(tmp_path) as house:
-        assert house.client("c", clean=False).take() == []
-
-
-def test_what_is_kept_back_when_it_is_repeated_is_in_flight_no_more(durable: House) -> None:
-    durable.options.max_inflight_messages = 2
-    client = durable.subscriber("c", ("t/+", 1), clean=False)
-    for number in range(3):
-        durable.publish(f"t/{number}", b"x", 1)
-    client.lose()
-    listen(durable, "on_deliver", answers=withhold("t/0"))
-    again = durable.client("c", clean=False)
-    first, second = again.take()
-    found = [(each.topic, each.dup) for each in (first, second)]
-    assert found == [("t/1", True), ("t/2", False)]
-
-
-def test_on_deliver_sees_bursts_message_by_message(house: House, client: Client) -> None:
-    client.subscribe(("t", 0))
-    calls = listen(
-        house,
-        "on_deliver",
-        answers={
-            "on_deliver": lambda _user, _who, message: DeliverModifiers(
-                payload=message.payload + b"!"
-            )
-        },
-    )
-    house.client("p").send(*(mqtt.publish_packet("t", b"%d" % number) for number in range(3)))
-    assert client.payloads() == [b"0!", b"1!", b"2!"]
-    assert len(calls) == 3
-
-
-def test_on_offline_message_tells_what_is_kept_for_later(durable: House) -> None:
-    client = durable.subscriber("c", ("t", 1), clean=False)
-    calls = listen(durable, "on_offline_message")
-    durable.publish("t", b"online", 1)
-    client.lose()
-    durable.publish("t", b"qos 0", 0)
-    durable.publish("t", b"x", 2)
-    assert calls == [("on_offline_message", "c", 1, "t", b"x", False)]
-
-
-def test_a_dropped_message_is_not_told_as_kept(durable: House) -> None:
-    durable.options.max_offline_messages = 0
-    client = durable.subscriber("c", ("t", 1), clean=False)
-    client.lose()
-    calls = listen(durable, "on_offline_message", "on_message_drop")
-    durable.publish("t", b"x", 2)
-    [(site, client_id, lazy, reason)] = calls
-    assert (site, client_id, reason) == ("on_message_drop", "c", "queue_full")
-    assert lazy() == Message("t", b"x", 1)
-
-
-def test_on_message_drop_tells_which_message_went_when_the_oldest_goes(house: House) -> None:
-    house.options.max_inflight_messages = 1
-    house.options.max_online_messages = 1
-    house.options.drop_oldest = True
-    house.client("c").subscribe(("t", 2))
-    calls = listen(house, "on_message_drop")
-    for number in range(4):
-        house.publish("t", b"%d" % number, 2)
-    assert [call[2]() for call in calls] == [Message("t", b"1", 2), Message("t", b"2", 2)]
 
 
 # --- the ends of sessions

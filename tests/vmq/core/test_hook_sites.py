@@ -53,7 +53,7 @@ def test_a_hook_that_raises_is_contained_counted_and_named_in_the_log(
     with stored_house(tmp_path / "without") as house:
         without = everything(house)
     with stored_house(tmp_path / "with") as house:
-        listen(house, site, answers={site: fail})
+        listen(house, **{site: fail})
         assert everything(house) == without
         assert house.core.counters.hook_errors > 0
     assert f"hook {site} failed" in caplog.text
@@ -81,7 +81,7 @@ def test_an_auth_hook_that_raises_has_the_client_come_again(
     site: str, act: bytes, answer: bytes, caplog: pytest.LogCaptureFixture, house: House
 ) -> None:
     watcher = house.subscriber("w", ("#", 0))
-    listen(house, site, answers={site: fail})
+    listen(house, **{site: fail})
     client = Client(house, anonymous=site != "auth_on_register")
     client.send(act)
     assert client.take_bytes() == answer
@@ -98,7 +98,7 @@ def test_the_end_of_a_session_is_whole_though_a_hook_fails(site: str, house: Hou
     house.choice = 1
     house.publish("s", b"shared", 1)
     assert client.payloads() == [b"shared"]
-    listen(house, site, answers={site: fail})
+    listen(house, **{site: fail})
     client.lose()
     assert sorted(watcher.payloads()) == [b"shared", b"x"]
     assert "c" not in house.registry.subscribers

@@ -42,7 +42,7 @@ def test_who_connects_too_often_is_refused_for_a_while() -> None:
 
 def test_a_wrong_password_is_no_connect_of_the_client_whose_id_it_names() -> None:
     house = House(change=allow_two_connects)
-    listen(house, "auth_on_register", answers={"auth_on_register": by_password})
+    listen(house, auth_on_register=by_password)
     for _ in range(10):
         attacker = Client(house, anonymous=False)
         attacker.ask(connect_packet("c", username="ann", password=b"wrong"), b"\x20\x02\x00\x04")
