@@ -17,6 +17,7 @@ from tests.attacks.size import size
 from tests.conformance.websocket_wire import CONTINUATION, PING, encode_frame, open_websocket
 from tests.conftest import BrokerFactory
 from tests.support import wire as mqtt
+from tests.support.byte_streams import TcpStream
 from tests.support.metrics import figure
 from tests.support.streams import tls_wire
 from vmq.testing.authority import Authority
@@ -94,7 +95,7 @@ def test_a_flood_of_tiny_packets_freezes_nobody(
     broker = fresh_broker(LISTEN)
     other = client(stack, broker, "other")
     if kind == "tcp":
-        stream = mqtt.TcpStream(broker.tcp)
+        stream = TcpStream(broker.tcp)
         sock, packets = stream.socket, mqtt.PINGREQ_BYTES * 100_000
         wire = stack.enter_context(mqtt.Wire(stream))
     else:

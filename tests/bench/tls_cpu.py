@@ -21,7 +21,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from tests.bench.others import started
-from tests.support.wire import SocketStream, Wire, publish_packet
+from tests.support.byte_streams import SocketStream
+from tests.support.wire import Wire, publish_packet
 from vmq.testing.authority import Authority, IssuedCertificate
 from vmq.testing.ports import lasting_port
 from vmq.testing.process import BrokerProcess

@@ -1,9 +1,10 @@
 """The clients of one test, and the sentences that conformance tests are made of."""
 
 from contextlib import ExitStack
-from typing import Any
+from typing import Unpack
 
 from tests.support import wire as mqtt
+from tests.support.byte_streams import TcpStream
 from vmq.testing.process import BrokerProcess
 
 SENTINEL = b"sentinel"
@@ -55,9 +56,9 @@ class Peers:
 
     def raw(self, source: str | None = None) -> mqtt.Wire:
         """A TCP connection on which nothing was sent yet, from a local address if one is given."""
-        return self._stack.enter_context(mqtt.Wire(mqtt.TcpStream(self.broker.tcp, source=source)))
+        return self._stack.enter_context(mqtt.Wire(TcpStream(self.broker.tcp, source=source)))
 
-    def client(self, part: str = "", **fields: Any) -> mqtt.Wire:
+    def client(self, part: str = "", **fields: Unpack[mqtt.ConnectFields]) -> mqtt.Wire:
         """An accepted client, whose CONNECT has these fields."""
         wire = self.raw()
         wire.connect(self.id(part), **fields)
@@ -68,8 +69,7 @@ class Peers:
     ) -> mqtt.Wire:
         """An accepted client whose subscriptions were all granted as asked."""
         wire = self.client(part, clean=clean)
-        suback = wire.subscribe(*pairs)
-        assert suback.codes == [qos for _, qos in pairs]
+        assert wire.subscribe(*pairs).codes == [qos for _, qos in pairs]
         return wire
 
     def watcher(self, qos: int = 0) -> mqtt.Wire:

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from time import monotonic
 from urllib.parse import urlsplit
 
-from tests.support.wire import TIMEOUT, TcpStream, Wire
+from tests.support.byte_streams import TcpStream
+from tests.support.wire import TIMEOUT, Wire
 
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
 

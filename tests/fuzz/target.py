@@ -15,7 +15,8 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from tests.support.wire import connect_packet
-from tests.vmq.support import Client, House, MemoryTransport
+from tests.vmq.memory_transport import MemoryTransport
+from tests.vmq.support import Client, House
 from vmq.core.context import CoreOptions
 
 #: Where the many stores lie that it makes: memory, if there is a folder of it.

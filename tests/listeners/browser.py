@@ -186,11 +186,8 @@ def chromium(folder: Path, trusted: IssuedCertificate | None = None) -> Iterator
 
 
 def _page_url(address: str) -> str:
-    connection = HTTPConnection(address, timeout=TIMEOUT)
-    try:
+    with contextlib.closing(HTTPConnection(address, timeout=TIMEOUT)) as connection:
         connection.request("GET", "/json/list")
         targets = json.loads(connection.getresponse().read())
-    finally:
-        connection.close()
     (page,) = (each for each in targets if each["type"] == "page")
     return str(page["webSocketDebuggerUrl"])

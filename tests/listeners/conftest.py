@@ -39,17 +39,16 @@ def factory(stack: ExitStack, folder: Path) -> ListenerFactory:
         lines = []
         for name, options in listeners.items():
             lines.append(f"[listeners.{name}]")
-            lines += [f"{key} = {toml_value(_plain(value))}" for key, value in options.items()]
+            lines += [
+                f"{key} = {toml_value(str(value) if isinstance(value, Path) else value)}"
+                for key, value in options.items()
+            ]
         file = folder / "vmq.toml"
         file.write_text("\n".join([*lines, rest, ""]))
         args = ("--config", str(file))
         return stack.enter_context(BrokerProcess.start((), data_dir, None, args))
 
     return make
-
-
-def _plain(value: object) -> object:
-    return str(value) if isinstance(value, Path) else value
 
 
 @pytest.fixture

@@ -8,8 +8,9 @@ from websockets.sync.client import connect as connect_websocket
 from websockets.typing import Subprotocol
 
 from tests.listeners.conftest import ListenerFactory, tls
+from tests.support.byte_streams import SocketStream, TcpStream
 from tests.support.streams import connect_tcp, tls_wire
-from tests.support.wire import CONNACK, TIMEOUT, SocketStream, TcpStream, Wire, connect_packet
+from tests.support.wire import CONNACK, TIMEOUT, Wire, connect_packet
 from vmq.testing.authority import Authority, IssuedCertificate
 
 LOCAL = "tcp://127.0.0.1:0"

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tests.listeners.conftest import ListenerFactory
+from tests.support.byte_streams import SocketStream
 from tests.support.streams import connect_tcp
-from tests.support.wire import SocketStream, Wire
+from tests.support.wire import Wire
 from vmq.broker import Broker
 from vmq.config.options import BrokerOptions, Config, ListenerOptions
 from vmq.store.tools import check
@@ -40,8 +41,7 @@ def test_tenants_share_nothing(start: ListenerFactory) -> None:
             wire.acknowledge(wire.expect_publish("t", payload))
             wire.expect_nothing()
             wire.subscribe(("t", 1))
-            found = wire.expect_publish("t", payload, retain=True)
-            wire.acknowledge(found)
+            wire.acknowledge(wire.expect_publish("t", payload, retain=True))
             wire.expect_nothing()
         with wire_to(broker.urls[2]) as taker:
             taker.connect("same")

@@ -12,9 +12,10 @@ from websockets.sync.client import connect as connect_websocket
 from websockets.typing import Subprotocol
 
 from tests.listeners.conftest import ListenerFactory, tls
+from tests.support.byte_streams import SocketStream
 from tests.support.streams import connect_tcp, connect_tls
 from tests.support.tools import require_tool
-from tests.support.wire import SocketStream, Wire, connect_packet
+from tests.support.wire import Wire, connect_packet
 from vmq.testing.authority import Authority, IssuedCertificate
 
 V1 = b"PROXY TCP4 192.0.2.1 198.51.100.7 56324 443\r\n"

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from tests.support.byte_streams import SocketStream
 from tests.support.streams import connect_tcp, connect_tls, tls_wire
 from tests.support.until import until
-from tests.support.wire import SocketStream, Wire, connect_packet
+from tests.support.wire import Wire, connect_packet
 from vmq.broker import Broker
 from vmq.config.options import BrokerOptions, Config, ListenerOptions
 from vmq.listeners import renewing

@@ -14,8 +14,9 @@ from contextlib import ExitStack
 import pytest
 
 from tests.listeners.conftest import ListenerFactory, tls
+from tests.support.byte_streams import SocketStream
 from tests.support.streams import connect_tcp, connect_tls
-from tests.support.wire import SocketStream, Wire, connect_packet
+from tests.support.wire import Wire, connect_packet
 from tests.vmq.http.conftest import get
 from vmq.testing.authority import Authority, IssuedCertificate
 from vmq.testing.process import BrokerProcess

@@ -12,9 +12,10 @@ from time import monotonic
 import pytest
 
 from tests.listeners.conftest import ListenerFactory, tls
+from tests.support.byte_streams import SocketStream
 from tests.support.streams import connect_tcp, connect_tls, tls_wire
 from tests.support.tools import require_tool
-from tests.support.wire import CONNACK, PINGRESP, TIMEOUT, SocketStream, Wire, connect_packet
+from tests.support.wire import CONNACK, PINGRESP, TIMEOUT, Wire, connect_packet
 from vmq.testing.authority import Authority, IssuedCertificate
 from vmq.testing.process import BrokerProcess, BrokerStartError
 

@@ -49,9 +49,19 @@ class Peer:
     def subscribe(self, *pairs: tuple[str, int]) -> None:
         self.send(mqtt.subscribe_packet(self._id(), *pairs))
 
-    def publish(self, topic: str, payload: bytes = b"x", *, qos: int = 0, **fields: Any) -> None:
+    def publish(
+        self,
+        topic: str,
+        payload: bytes = b"x",
+        *,
+        qos: int = 0,
+        retain: bool = False,
+        dup: bool = False,
+    ) -> None:
         number = self._id() if qos else None
-        self.send(mqtt.publish_packet(topic, payload, qos=qos, packet_id=number, **fields))
+        self.send(
+            mqtt.publish_packet(topic, payload, qos=qos, packet_id=number, retain=retain, dup=dup)
+        )
 
     def acknowledge(self, packet_id: int) -> None:
         self.send(mqtt.puback_packet(packet_id))

@@ -3,7 +3,8 @@
 import socket
 import ssl
 
-from tests.support.wire import TIMEOUT, SocketStream, Wire, dial
+from tests.support.byte_streams import SocketStream, dial
+from tests.support.wire import TIMEOUT, Wire
 
 
 def connect_tcp(url: str) -> socket.socket:

@@ -5,20 +5,17 @@ the test, and so that a test can send what no client library would: any byte, in
 """
 
 import contextlib
-import socket
-import ssl
 import struct
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from time import monotonic
-from typing import Any, Protocol, Self
+from typing import Self, TypedDict, Unpack
 
+from tests.support import byte_streams
 from vmq.testing.closing import Closing
 
-# Seconds that a test waits for bytes that must come. Generous: nobody waits this long unless the
-# broker is wrong.
-TIMEOUT = 30.0
+TIMEOUT = byte_streams.TIMEOUT
 
 CONNECT, CONNACK, PUBLISH, PUBACK, PUBREC, PUBREL, PUBCOMP = 1, 2, 3, 4, 5, 6, 7
 SUBSCRIBE, SUBACK, UNSUBSCRIBE, UNSUBACK, PINGREQ, PINGRESP, DISCONNECT = 8, 9, 10, 11, 12, 13, 14
@@ -60,6 +57,20 @@ class Will:
     payload: bytes = b""
     qos: int = 0
     retain: bool = False
+
+
+class ConnectFields(TypedDict, total=False):
+    """What `connect_packet` takes besides the client id."""
+
+    clean: bool
+    keep_alive: int
+    will: Will | None
+    username: Text | None
+    password: Text | None
+    protocol: Text
+    level: int
+    flags: int | None
+    tail: bytes
 
 
 def connect_packet(
@@ -232,62 +243,6 @@ def split_packets(buffer: bytearray) -> Iterator[Packet]:
         yield found
 
 
-class ByteStream(Protocol):
-    """What carries a Wire: TCP, or WebSocket frames over it."""
-
-    def sendall(self, data: bytes) -> None:
-        """Send all the bytes."""
-
-    def recv(self, timeout: float) -> bytes:
-        """Some bytes, or b"" at the end of the stream. Raises TimeoutError."""
-
-    def address(self) -> tuple[str, int]:
-        """The local host and port, by which the broker knows this peer."""
-
-    def close(self) -> None:
-        """Close the connection."""
-
-
-class SocketStream:
-    """The bytes of a connected socket. A reset by the peer counts as the end of the stream."""
-
-    def __init__(self, sock: socket.socket) -> None:
-        self.socket = sock
-
-    def sendall(self, data: bytes) -> None:
-        self.socket.settimeout(TIMEOUT)
-        self.socket.sendall(data)
-
-    def recv(self, timeout: float) -> bytes:
-        """Some bytes, or b"" at the end of the stream. Raises TimeoutError."""
-        self.socket.settimeout(max(timeout, 0.001))
-        try:
-            return self.socket.recv(1 << 16)
-        except (ConnectionError, ssl.SSLEOFError):
-            return b""
-
-    def address(self) -> tuple[str, int]:
-        """The local host and port, by which the broker knows this peer."""
-        host, port = self.socket.getsockname()[:2]
-        return str(host), int(port)
-
-    def close(self) -> None:
-        self.socket.close()
-
-
-def dial(address: tuple[str, int], source: str | None = None) -> socket.socket:
-    """A TCP connection that sends what it is given at once."""
-    sock = socket.create_connection(address, TIMEOUT, None if source is None else (source, 0))
-    # Else what is sent without an answer in between waits 40 ms for the other side's acknowledgement.
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return sock
-
-
-class TcpStream(SocketStream):
-    def __init__(self, address: tuple[str, int], source: str | None = None) -> None:
-        super().__init__(dial(address, source))
-
-
 class ConnectionEnded(AssertionError):  # noqa: N818 - an end, which may be what a test waits for
     """The broker closed the connection where a packet was expected."""
 
@@ -300,7 +255,7 @@ class Wire(Closing):
     Everything else is in the caller's hands: nothing is acknowledged unless the test says so.
     """
 
-    def __init__(self, stream: ByteStream) -> None:
+    def __init__(self, stream: byte_streams.ByteStream) -> None:
         self.stream = stream
         self._buffer = bytearray()
         self._kept: deque[Packet] = deque()
@@ -309,10 +264,12 @@ class Wire(Closing):
     @classmethod
     def connect_tcp(cls, address: tuple[str, int]) -> Self:
         """Open a TCP connection (and send nothing yet)."""
-        return cls(TcpStream(address))
+        return cls(byte_streams.TcpStream(address))
 
     @classmethod
-    def connected(cls, address: tuple[str, int], client_id: Text = "", **fields: Any) -> Self:
+    def connected(
+        cls, address: tuple[str, int], client_id: Text = "", **fields: Unpack[ConnectFields]
+    ) -> Self:
         """Open a TCP connection, and send a CONNECT, which must be accepted."""
         wire = cls.connect_tcp(address)
         wire.connect(client_id, **fields)
@@ -437,7 +394,7 @@ class Wire(Closing):
         self._next_id += 1
         return self._next_id
 
-    def connect(self, client_id: Text = "", **fields: Any) -> Packet:
+    def connect(self, client_id: Text = "", **fields: Unpack[ConnectFields]) -> Packet:
         """Send CONNECT, with the fields of `connect_packet`; return the CONNACK, which must accept it."""
         self.send(connect_packet(client_id, **fields))
         connack = self.expect(CONNACK)

@@ -20,7 +20,7 @@ Call = tuple[Any, ...]
 
 
 def listen(house: House, *sites: str, **answers: Callable[..., Any]) -> list[Call]:
-    """Sets these sites, and those with an answer; returns the list that their calls go into, the site's name in front."""
+    """Sets these sites, and those with an answer; the list that their calls go into, the site's name in front."""
     calls: list[Call] = []
 
     def listener(site: str) -> Callable[..., Any]:

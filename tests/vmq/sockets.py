@@ -6,11 +6,11 @@ from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 import msgspec
 
-from tests.support.wire import Packet, connect_packet, split_packets
+from tests.support.wire import ConnectFields, Packet, connect_packet, split_packets
 from tests.vmq.support import check_packet
 from vmq.broker import Broker
 from vmq.config.options import Config, ListenerOptions
@@ -75,7 +75,7 @@ class Peer:
         async with asyncio.timeout(TIMEOUT):
             return whole + await self.reader.read()
 
-    async def connect(self, client_id: str, **fields: Any) -> Packet:
+    async def connect(self, client_id: str, **fields: Unpack[ConnectFields]) -> Packet:
         self.send(connect_packet(client_id, **fields))
         return await self.packet()
 
@@ -93,7 +93,9 @@ async def peer_of(broker: Broker, listener: int = 0) -> AsyncIterator[Peer]:
 
 
 @asynccontextmanager
-async def session_of(broker: Broker, client_id: str, **fields: Any) -> AsyncIterator[Peer]:
+async def session_of(
+    broker: Broker, client_id: str, **fields: Unpack[ConnectFields]
+) -> AsyncIterator[Peer]:
     """A client whose CONNECT is accepted."""
     async with peer_of(broker) as peer:
         assert (await peer.connect(client_id, **fields)).return_code == 0

@@ -8,11 +8,12 @@ packets with a codec of its own (that of the conformance tests), and checks ever
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from tests.support import wire as mqtt
+from tests.vmq.memory_transport import MemoryTransport
 from vmq.core.context import Core, CoreOptions
 from vmq.core.queue import Queue
 from vmq.core.registry import Registry
@@ -50,55 +51,6 @@ def acknowledge_all(queue: Queue) -> None:
     """Acknowledges everything that is in flight, which is of QoS 1."""
     sent = [mqtt.puback_packet(each.packet_id) for each in queue.inflight.values()]
     acknowledge(queue, b"".join(sent))
-
-
-class MemoryTransport:
-    """Stands for an asyncio transport; keeps what is written."""
-
-    def __init__(self, peer: object = ("192.0.2.1", 4711)) -> None:
-        self.peer = peer
-        self.written = bytearray()
-        self.writes = 0
-        self.closed = False
-        self.aborted = False
-        self.reading = True
-        self.buffered = 0
-        self.high_water: int | None = None
-        self.on_close: Callable[[], None] = lambda: None
-
-    def write(self, data: bytes) -> None:
-        assert not self.closed, f"written after close: {data!r}"
-        assert data, "an empty write"
-        self.written += data
-        self.writes += 1
-
-    def close(self) -> None:
-        self.closed = True
-        self.on_close()
-
-    def abort(self) -> None:
-        self.aborted = True
-        self.close()
-
-    def pause_reading(self) -> None:
-        assert self.reading, "paused twice"
-        self.reading = False
-
-    def resume_reading(self) -> None:
-        assert not self.reading, "resumed twice"
-        self.reading = True
-
-    def is_reading(self) -> bool:
-        return self.reading
-
-    def get_write_buffer_size(self) -> int:
-        return self.buffered
-
-    def set_write_buffer_limits(self, high: int) -> None:
-        self.high_water = high
-
-    def get_extra_info(self, name: str) -> Any:
-        return self.peer if name == "peername" else None
 
 
 class Client:
@@ -182,11 +134,14 @@ class Client:
         self.last_id += 1
         return self.last_id
 
-    def connect(self, client_id: str = "client", *, level: int = 4, **fields: Any) -> mqtt.Packet:
+    def connect(
+        self, client_id: str = "client", **fields: Unpack[mqtt.ConnectFields]
+    ) -> mqtt.Packet:
         """Sends CONNECT; returns the CONNACK, which accepts it. More may have come behind it."""
         self.client_id = client_id
-        fields = {"keep_alive": 0, "protocol": "MQTT" if level == 4 else "MQIsdp"} | fields
-        self.send(mqtt.connect_packet(client_id, level=level, **fields))
+        fields.setdefault("keep_alive", 0)
+        fields.setdefault("protocol", "MQTT" if fields.get("level", 4) == 4 else "MQIsdp")
+        self.send(mqtt.connect_packet(client_id, **fields))
         self.buffer += self.transport.written
         self.transport.written.clear()
         first = bytes(self.buffer[:4])
@@ -366,14 +321,16 @@ class House:
         assert count > 1, "a choice among one"
         return self.choice % count
 
-    def client(self, client_id: str = "", *, clean: bool = True, **fields: Any) -> Client:
+    def client(self, client_id: str = "", **fields: Unpack[mqtt.ConnectFields]) -> Client:
         """A new connection; with a client id it is connected, its CONNACK read."""
         client = Client(self)
         if client_id:
-            client.connect(client_id, clean=clean, **fields)
+            client.connect(client_id, **fields)
         return client
 
-    def subscriber(self, client_id: str, *pairs: tuple[str, int], **fields: Any) -> Client:
+    def subscriber(
+        self, client_id: str, *pairs: tuple[str, int], **fields: Unpack[mqtt.ConnectFields]
+    ) -> Client:
         """A client with these subscriptions."""
         client = self.client(client_id, **fields)
         client.subscribe(*pairs)
@@ -474,11 +431,8 @@ class House:
 @contextmanager
 def stored_house(path: Path, **fields: Any) -> Iterator[House]:
     """A house with a store in this folder, closed at the end."""
-    house = House(path, **fields)
-    try:
+    with closing(House(path, **fields)) as house:
         yield house
-    finally:
-        house.close()
 
 
 # What tests of queues and sessions say often

@@ -8,7 +8,8 @@ from websockets.http11 import Request
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
-from tests.support.wire import CONNECT, SUBSCRIBE, TIMEOUT, Packet, SocketStream, Wire, packet
+from tests.support.byte_streams import SocketStream
+from tests.support.wire import CONNECT, SUBSCRIBE, TIMEOUT, Packet, Wire, packet
 from vmq.testing.closing import Closing
 
 

@@ -22,8 +22,9 @@ from tests.support.wire import (
     split_packets,
     subscribe_packet,
 )
+from tests.vmq.memory_transport import MemoryTransport
 from tests.vmq.mqtt.strategies import cut
-from tests.vmq.support import House, MemoryTransport
+from tests.vmq.support import House
 from vmq.core.cork import CLOSE
 from vmq.listeners.websocket import FRAME_SIZE, FRAMES_A_PASS, WebSocket
 from vmq.protocol.connection import Connection

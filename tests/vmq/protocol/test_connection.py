@@ -5,7 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from tests.support import wire as mqtt
-from tests.vmq.support import Client, House, MemoryTransport, watcher, work_of_turns
+from tests.vmq.memory_transport import MemoryTransport
+from tests.vmq.support import Client, House, watcher, work_of_turns
 from vmq.core.hook_sites import Pending
 from vmq.core.ports import ConnectionWatch
 from vmq.protocol.connection import GROWTH, Connection
@@ -267,8 +268,7 @@ def test_a_loss_during_a_pass_of_another_is_written_out(house: House) -> None:
     watcher = house.client("w")
     watcher.send(mqtt.subscribe_packet(1, ("will", 0)))
     watcher.take()
-    client = house.client("c", will=mqtt.Will("will", b"x"))
-    client.lose()
+    house.client("c", will=mqtt.Will("will", b"x")).lose()
     assert watcher.payloads() == [b"x"]
 
 

@@ -5,7 +5,7 @@ import json
 import random
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import msgspec
 import pytest
@@ -14,7 +14,7 @@ from vmq_hooks.types import Message, SubscriberId, Subscription
 
 from tests.support.present import present
 from tests.support.until import until
-from tests.support.wire import Will, publish_packet, subscribe_packet
+from tests.support.wire import ConnectFields, Will, publish_packet, subscribe_packet
 from tests.vmq.jobs.serving import config_of, machine, named
 from tests.vmq.sockets import Peer, peer_of
 from vmq.broker import Broker
@@ -35,7 +35,7 @@ def job(topic: str, body: bytes, qos: int = 1, packet_id: int = 7, dup: bool = F
     return publish_packet(topic, body, qos=qos, packet_id=packet_id if qos else None, dup=dup)
 
 
-async def connected(peer: Peer, client_id: str = "c", **fields: Any) -> None:
+async def connected(peer: Peer, client_id: str = "c", **fields: Unpack[ConnectFields]) -> None:
     assert (await peer.connect(client_id, **fields)).raw[3] == 0
 
 

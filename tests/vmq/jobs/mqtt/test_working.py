@@ -3,7 +3,7 @@
 import asyncio
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import aiomqtt
 import paho.mqtt.client as paho
@@ -23,11 +23,9 @@ from vmq.jobs.queue import ACTIVE
 TCP = 1
 
 
-def mqtt_port(broker: Broker) -> int:
-    return Endpoint.parse(broker.listeners["tcp"].url).port
-
-
-async def working(peer: Peer, *filters: str, client_id: str = "w", **fields: Any) -> None:
+async def working(
+    peer: Peer, *filters: str, client_id: str = "w", **fields: Unpack[mqtt.ConnectFields]
+) -> None:
     """Connects and subscribes."""
     assert (await peer.connect(client_id, **fields)).body[1] == 0
     peer.send(mqtt.subscribe_packet(1, *[(each, 1) for each in filters]))
@@ -270,7 +268,7 @@ async def test_workers_of_every_kind_share_a_queue(broker: Broker, redis: Any) -
     """Jobs added over RESP and MQTT; done by paho, aiomqtt, redis-py and the process itself: each once."""
     done: Counter[bytes] = Counter()
     loop = asyncio.get_running_loop()
-    port = mqtt_port(broker)
+    port = Endpoint.parse(broker.listeners["tcp"].url).port
 
     def on_message(client: paho.Client, _data: object, message: paho.MQTTMessage) -> None:
         loop.call_soon_threadsafe(done.update, [bytes(message.payload)])

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, Unpack
 from urllib.parse import quote
 
 import pytest
@@ -55,7 +55,12 @@ async def fill(broker: Broker, *topics: str, qos: int = 1, retain: bool = False)
 
 
 async def reading(
-    peer: Peer, *filters: str, qos: int = 1, client_id: str = "r", code: int = -1, **fields: Any
+    peer: Peer,
+    *filters: str,
+    qos: int = 1,
+    client_id: str = "r",
+    code: int = -1,
+    **fields: Unpack[mqtt.ConnectFields],
 ) -> None:
     assert (await peer.connect(client_id, **fields)).body[1] == 0
     await subscribe(peer, *filters, qos=qos, code=code)
