@@ -3,7 +3,7 @@
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from http.client import HTTPConnection
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -35,8 +35,7 @@ def start(tmp_path: Path) -> Iterator[ListenerFactory]:
 def upgrade(url: str, **headers: str) -> tuple[int, str]:
     """The status and the text that answer an upgrade with these headers."""
     parts = urlsplit(url)
-    connection = HTTPConnection(str(parts.hostname), parts.port or 80, timeout=30)
-    try:
+    with closing(HTTPConnection(str(parts.hostname), parts.port or 80, timeout=30)) as connection:
         connection.putrequest("GET", parts.path, skip_host="Host" in headers)
         common = {
             "Upgrade": "websocket",
@@ -50,8 +49,6 @@ def upgrade(url: str, **headers: str) -> tuple[int, str]:
         connection.endheaders()
         answer = connection.getresponse()
         return answer.status, "" if answer.status == 101 else answer.read().decode()
-    finally:
-        connection.close()
 
 
 def connack(url: str, origin: str | None, user: str | None = None) -> bytes:

@@ -10,7 +10,7 @@ import argparse
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import plyvel
@@ -64,13 +64,10 @@ def sizes(folder: Path) -> tuple[int, int, int]:
     """Of a store whose broker has ended: bytes on the disk, bytes of its entries, queued messages."""
     disk = sum(each.stat().st_size for each in folder.rglob("*") if each.is_file())
     content = queued = 0
-    db = plyvel.DB(str(folder / "store"))
-    try:
+    with closing(plyvel.DB(str(folder / "store"))) as db:
         for key, value in db.iterator():
             content += len(key) + len(value)
             queued += len(key) == 17 and key[:1] == b"q"
-    finally:
-        db.close()
     return disk, content, queued
 
 

@@ -4,7 +4,7 @@ import asyncio
 import os
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -66,11 +66,8 @@ async def _pump(
 @asynccontextmanager
 async def swallowing(swallower: Swallower) -> AsyncIterator[str]:
     """The address to connect to."""
-    server = await asyncio.start_server(swallower.carry, "127.0.0.1", 0)
-    try:
+    with closing(await asyncio.start_server(swallower.carry, "127.0.0.1", 0)) as server:
         yield f"tcp://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    finally:
-        server.close()
 
 
 @pytest.mark.parametrize("key", [None, KEY], ids=["open", "curve"])
@@ -89,8 +86,7 @@ async def test_a_handshake_that_stops_half_way_is_begun_anew(
     async with swallowing(swallower) as address:
         outside.link.set_members({"inside": address})
         outside.link.send("inside", outside.frame())
-        heard = await asyncio.wait_for(inside.frames.get(), TIMEOUT)
-        assert heard.sender == "outside"
+        assert (await asyncio.wait_for(inside.frames.get(), TIMEOUT)).sender == "outside"
         # A few more, if this machine has so much to do that a greeting takes longer than that.
         assert len(lost) < swallower.connections <= len(lost) + 5
         await outside.link.stop()

@@ -4,7 +4,7 @@ import socket
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
 from time import monotonic
@@ -327,12 +327,9 @@ class Reader(Device):
 
 def retained_at(node: Node, topic_filter: str) -> dict[str, bytes]:
     """What a node has retained."""
-    reader = Reader(node)
-    try:
+    with closing(Reader(node)) as reader:
         reader.open()
         return reader.read(topic_filter)
-    finally:
-        reader.close()
 
 
 def wait_retained(nodes: Iterable[Node], topic_filter: str, expected: dict[str, bytes]) -> None:
@@ -461,9 +458,6 @@ def traffic(
 
     A publisher is called `TOPIC-pub-NODE` and a subscriber `TOPIC-sub-NODE`, by the first of its nodes.
     """
-    found = Traffic(cluster, topic)
-    try:
+    with closing(Traffic(cluster, topic)) as found:
         found.open(publish, subscribe)
         yield found
-    finally:
-        found.close()

@@ -1,7 +1,7 @@
 """Jobs in a cluster of processes, as clients of Disque meet them."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -143,9 +143,5 @@ class JobCluster:
 @contextmanager
 def job_cluster(*names: str, env: dict[str, str] | None = None) -> Iterator[JobCluster]:
     """Nodes with jobs, which know each other."""
-    with LinkedCluster(names, env, config=CONFIG) as cluster:
-        jobs = JobCluster(cluster)
-        try:
-            yield jobs
-        finally:
-            jobs.close()
+    with LinkedCluster(names, env, config=CONFIG) as cluster, closing(JobCluster(cluster)) as jobs:
+        yield jobs

@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 from tests.conftest import BrokerFactory
 from tests.support.tools import require_tool
@@ -76,17 +76,14 @@ def stopped(broker: BrokerProcess, qos: int) -> Iterator[tuple[Subscriber, Wire,
 
     A test in which the first hangs ends by pytest's timeout.
     """
-    sleeper = Subscriber(command_of(broker, qos))
-    try:
-        with (
-            Wire.connected(broker.tcp, "other") as other,
-            Wire.connected(broker.tcp, "publisher") as publisher,
-        ):
-            other.subscribe(("stalled", 0))
-            sleeper.stop()
-            yield sleeper, other, publisher
-    finally:
-        sleeper.close()
+    with (
+        closing(Subscriber(command_of(broker, qos))) as sleeper,
+        Wire.connected(broker.tcp, "other") as other,
+        Wire.connected(broker.tcp, "publisher") as publisher,
+    ):
+        other.subscribe(("stalled", 0))
+        sleeper.stop()
+        yield sleeper, other, publisher
 
 
 def payload(number: int, size: int) -> bytes:

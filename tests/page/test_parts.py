@@ -10,6 +10,7 @@ from vmq_spark.status import Progress, QueryProgress, RunnerStatus
 from tests.page.conftest import PageBroker
 from tests.page.live_page import LivePage, link_of
 from tests.page.test_views import LISTENERS
+from tests.support.present import present
 from vmq.testing.ports import lasting_ports
 
 NODE = """
@@ -66,9 +67,7 @@ def test_pipelines_are_shown_with_how_far_they_are(
     """A pipeline that runs, by the files that its runner and its driver write."""
     folder = tmp_path / "data" / "plugins" / "vmq_spark" / "pipelines" / "sensors"
     folder.mkdir(parents=True)
-    lock = take_lock(folder)
-    assert lock is not None
-    try:
+    with os.fdopen(present(take_lock(folder))):
         status.write(folder, RunnerStatus(state="running", restarts=3))
         query = QueryProgress(batch=7, rows=70, rows_per_second=12.5, lag={"a": {"0": 5, "1": 6}})
         status.write(folder, Progress({"averages": query}))
@@ -82,8 +81,6 @@ def test_pipelines_are_shown_with_how_far_they_are(
         shown = page.value("document.querySelector('[aria-label=Queries] tbody tr').innerText")
         assert shown.split("\t")[:4] == ["sensors · averages", "11", "13/s", "70"]
         page.picture("pipelines")
-    finally:
-        os.close(lock)
     page.until(
         "document.querySelector('[aria-label=Pipelines] tbody tr').innerText.includes('not running')"
     )

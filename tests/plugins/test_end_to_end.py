@@ -7,7 +7,6 @@ import ssl
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Self
 
 import paho.mqtt.client as paho
 import pytest
@@ -17,6 +16,7 @@ from vmq_passwd import editing
 from tests.listeners.conftest import ListenerFactory, factory, start, tls
 from vmq.cli.main import main
 from vmq.testing.authority import Authority, IssuedCertificate
+from vmq.testing.closing import Closing
 from vmq.testing.process import BrokerProcess
 
 __all__ = ["start"]
@@ -88,7 +88,7 @@ def guarded(start: ListenerFactory, files: Path) -> BrokerProcess:
     return start({"tcp": TCP}, rest=PLUGINS.format(folder=files))
 
 
-class Client:
+class Client(Closing):
     """A paho client whose events a test waits for."""
 
     def __init__(
@@ -159,12 +159,6 @@ class Client:
     def close(self) -> None:
         self._paho.disconnect()
         self._paho.loop_stop()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 #: CONNACK codes 0, 4 and 5 as paho gives them, in MQTT 5's reason codes.
@@ -249,8 +243,7 @@ def test_they_are_reloaded_while_clients_are_connected(
 
 
 def test_passwords_alone_leave_topics_free(start: ListenerFactory, files: Path) -> None:
-    rest = f'[plugins.vmq_passwd]\nfile = "{files}/passwd"\n'
-    broker = start({"tcp": TCP}, rest=rest)
+    broker = start({"tcp": TCP}, rest=f'[plugins.vmq_passwd]\nfile = "{files}/passwd"\n')
     with Client(broker, "bob") as bob:
         assert bob.subscribe("#") == [1]
         bob.publish("anything")

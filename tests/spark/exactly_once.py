@@ -28,7 +28,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
@@ -330,11 +330,8 @@ def run(
     seed: int = 1,
 ) -> Iterator[Run]:
     (folder / "spark").mkdir(parents=True)
-    course = Run(folder, messages, kills, tell, minutes, early, seed)
-    try:
+    with closing(Run(folder, messages, kills, tell, minutes, early, seed)) as course:
         yield course
-    finally:
-        course.close()
 
 
 def main() -> int:

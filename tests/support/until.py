@@ -21,6 +21,12 @@ async def until(is_so: Callable[[], object], pause: float = 0.001) -> None:
             await asyncio.sleep(pause)
 
 
+async def turns(count: int = 5) -> None:
+    """Lets everything run that can."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
 def reach(
     holds: Callable[[], Any],
     what: str = "it did not come to that in time",

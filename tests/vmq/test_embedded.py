@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from typing import Any
 
 import pytest
 from vmq_hooks import Refuse
 
+from tests.support.until import turns
 from tests.support.wire import PUBLISH
 from tests.vmq.support import Client, House
 from vmq.embedded import LocalClient, ReceivedMessage
@@ -19,23 +20,14 @@ TIMEOUT = 30.0
 async def local(
     house: House, client_id: str = "local", limit: int = 1000
 ) -> AsyncIterator[LocalClient]:
-    client = LocalClient(house.registry, client_id, limit)
-    try:
+    with closing(LocalClient(house.registry, client_id, limit)) as client:
         yield client
-    finally:
-        client.close()
 
 
 async def take(messages: AsyncIterator[ReceivedMessage], count: int) -> list[ReceivedMessage]:
     """The next messages of an iterator."""
     async with asyncio.timeout(TIMEOUT):
         return [await anext(messages) for _ in range(count)]
-
-
-async def turns() -> None:
-    """Lets everything run that can."""
-    for _ in range(10):
-        await asyncio.sleep(0)
 
 
 def parts(message: ReceivedMessage) -> tuple[str, bytes, int, bool]:
@@ -69,7 +61,7 @@ async def test_a_publish_returns_when_the_broker_owns_the_message(durable: House
     durable.patient = True
     async with local(durable) as publisher:
         work = asyncio.ensure_future(publisher.publish("a", b"x", 1, False))
-        await turns()
+        await turns(10)
         assert not work.done()
         durable.commit()
         async with asyncio.timeout(TIMEOUT):
@@ -81,10 +73,10 @@ async def test_packet_ids_that_wait_for_an_answer_are_not_used_again(durable: Ho
     durable.patient = True
     async with local(durable) as publisher:
         waits = asyncio.ensure_future(publisher.publish("a", b"0", 1, False))
-        await turns()
+        await turns(10)
         publisher._last_id = 65_535
         other = asyncio.ensure_future(publisher.publish("a", b"1", 1, False))
-        await turns()
+        await turns(10)
         assert publisher._in_use == {1, 2}
         durable.commit()
         async with asyncio.timeout(TIMEOUT):
@@ -156,7 +148,7 @@ async def test_everything_is_acknowledged(house: House) -> None:
         for number in range(20):
             house.publish("a", b"%d" % number, 1 + number % 2)
         received = await take(client.messages(), 20)
-        await turns()
+        await turns(10)
         assert [each.payload for each in received] == [b"%d" % n for n in range(20)]
         queue = house.queue("local")
         assert (queue.waiting(), len(queue.inflight)) == (0, 0)
@@ -171,7 +163,7 @@ async def test_a_repeated_qos_2_message_is_handed_over_once(house: House) -> Non
         house.clock.advance(2)
         house.queue("local").retry(house.clock())
         house.settle()
-        await turns()
+        await turns(10)
         house.publish("a", b"y", 2)
         assert [each.payload for each in await take(client.messages(), 2)] == [b"x", b"y"]
 
@@ -182,7 +174,7 @@ async def test_a_slow_reader_leaves_messages_to_the_queue_and_its_limits(house: 
         await client.subscribe(["a"], 0)
         for number in range(12):
             house.publish("a", b"%d" % number)
-            await turns()
+            await turns(10)
         queue = house.queue("local")
         assert (queue.waiting(), queue.dropped) == (5, 3)
         received = await take(client.messages(), 9)
@@ -198,7 +190,7 @@ async def test_a_slow_reader_does_not_hold_up_others(house: House) -> None:
         await client.subscribe(["a"], 1)
         for number in range(50):
             house.publish("a", b"%d" % number, 1)
-            await turns()
+            await turns(10)
         assert len(other.payloads()) == 50
 
 
@@ -219,7 +211,7 @@ async def test_closing_ends_the_iterator_and_the_session(house: House) -> None:
         client = LocalClient(house.registry, "local", 10)
         await client.subscribe(["a"], 0)
         house.publish("a", b"x")
-        await turns()
+        await turns(10)
         client.close()
         client.close()
         assert [each.payload async for each in client.messages()] == [b"x"]
@@ -233,7 +225,7 @@ async def test_a_close_by_the_broker_ends_the_iterator_and_what_waits(durable: H
     async with asyncio.timeout(TIMEOUT):
         client = LocalClient(durable.registry, "local", 10)
         work = asyncio.ensure_future(client.publish("a", b"x", 2, False))
-        await turns()
+        await turns(10)
         durable.client("local")
         durable.commit()
         with pytest.raises(ConnectionError, match="closed the connection"):
@@ -248,7 +240,7 @@ async def test_no_will_is_left_and_no_bytes_after_the_end(house: House) -> None:
     client = LocalClient(house.registry, "local", 10)
     client.abort()
     client.write(b"\x30\x03\0\1a")
-    await turns()
+    await turns(10)
     watcher.expect()
     assert client.get_write_buffer_size() == 0
     assert client.get_extra_info("socket") is None
@@ -263,7 +255,7 @@ async def test_what_the_broker_writes_in_the_pass_of_the_end_still_arrives(house
     house.patient = True
     async with local(house) as client, asyncio.timeout(TIMEOUT):
         subscribing = asyncio.ensure_future(client.subscribe(["a"], 1))
-        await turns()
+        await turns(10)
         await subscribing
         house.publish("a", b"1", 1)
         house.publish("a", b"2", 0)

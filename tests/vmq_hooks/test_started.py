@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -121,8 +122,7 @@ def test_what_spawned_work_raised_fails_the_test(tmp_path: Path) -> None:
 
 
 def test_a_broker_of_the_test_s_own(tmp_path: Path) -> None:
-    thread = LoopThread("mine")
-    try:
+    with closing(LoopThread("mine")) as thread:
 
         async def make() -> FakeBroker:
             return FakeBroker(tmp_path, node_name="mine")
@@ -130,8 +130,6 @@ def test_a_broker_of_the_test_s_own(tmp_path: Path) -> None:
         broker = thread.run(make())
         with started(Lamps(), folder=tmp_path, broker=broker) as lamps:
             assert lamps.broker.node_name == "mine"
-    finally:
-        thread.close()
 
 
 def test_a_loop_that_is_held_goes_on_afterwards() -> None:

@@ -3,6 +3,7 @@
 import subprocess
 import tempfile
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import closing
 from pathlib import Path
 from random import Random
 from time import monotonic, sleep, time
@@ -277,12 +278,9 @@ class Cast:
                 return [f"retained: {found}; last written {self.kept}"]
 
     def _retained(self, node: Node) -> dict[str, bytes]:
-        reader = Reader(node)
-        try:
+        with closing(Reader(node)) as reader:
             reader.open()
             return reader.read(f"{self.topic}-kept/#")
-        finally:
-            reader.close()
 
     def tell(self, folder: Path) -> None:
         """Writes down what came to each, and when."""

@@ -6,15 +6,17 @@ import signal
 import tempfile
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from random import Random
 from time import monotonic, sleep
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from tests.cluster_processes.chaos.cast import Cast
 from tests.cluster_processes.chaos.checks import QUIET, complaints, figures_of
 from tests.cluster_processes.cluster import ENV, TIMEOUT
 from vmq.cli.admin.client import AdminClient
+from vmq.testing.closing import Closing
 from vmq.testing.ports import lasting_port
 from vmq.testing.process import BrokerProcess
 
@@ -33,7 +35,7 @@ class Door:
         self.port = port
 
 
-class Workers:
+class Workers(Closing):
     """A broker of several workers; to devices a cluster of as many nodes."""
 
     def __init__(self, workers: int, random: Random, say: Callable[[str, str], None]) -> None:
@@ -130,17 +132,10 @@ class Workers:
         self._process.close()
         self._folder.cleanup()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
 
 def play(workers: Workers, number: int, random: Random, folder: Path) -> list[str]:
     """An episode; returns what is wrong after it, and leaves in a folder what came then."""
-    cast = Cast(workers, f"w{number}", random, faulty=True)
-    try:
+    with closing(Cast(workers, f"w{number}", random, faulty=True)) as cast:
         cast.start()
         cast.flow(10, [each.name for each in workers.running])
         for _ in range(random.randrange(1, 5)):
@@ -158,5 +153,3 @@ def play(workers: Workers, number: int, random: Random, folder: Path) -> list[st
         cast.close()
         cast.forget()
         return [*workers.sessions_wrong([]), *complaints(workers.log)]
-    finally:
-        cast.close()

@@ -12,6 +12,7 @@ from vmq_spark import SparkConfig, SparkPlugin, status
 from vmq_spark.locks import take_lock
 from vmq_spark.status import Progress, QueryProgress, RunnerStatus
 
+from tests.support.present import present
 from tests.support.until import until
 from vmq.config.streams import from_plain
 
@@ -67,13 +68,9 @@ async def test_pipelines_become_gauges(tmp_path: Path) -> None:
     plugin = SparkPlugin()
     async with FakeBroker(tmp_path) as broker:
         assert broker.data_dir == tmp_path / "data"
-        lock = take_lock(folder)
-        assert lock is not None
-        try:
+        with os.fdopen(present(take_lock(folder))):
             await plugin.start(broker, msgspec.convert({"interval": 0.1}, SparkConfig))
             up = {name: list(read()) for name, read in broker.gauges.items()}
-        finally:
-            os.close(lock)
         await until(lambda: not plugin.statuses[0].is_running)
         gone = {name: list(read()) for name, read in broker.gauges.items()}
     of_query = {"pipeline": "sensors", "query": "averages"}

@@ -9,6 +9,8 @@ from vmq_spark.errors import PipelineError
 from vmq_spark.locks import take_lock
 from vmq_spark.status import Progress, QueryProgress, RunnerStatus
 
+from tests.support.present import present
+
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:
     folder = tmp_path / "pipelines" / "one"
@@ -29,14 +31,10 @@ def test_a_pipeline_runs_when_its_queries_do_and_is_killed_without_a_last_word(
 ) -> None:
     status.write(tmp_path, RunnerStatus(state="running"))
     assert status.read(tmp_path).state == "killed"
-    lock = take_lock(tmp_path)
-    assert lock is not None
-    try:
+    with os.fdopen(present(take_lock(tmp_path))):
         assert status.read(tmp_path).state == "starting"
         status.write(tmp_path, Progress({"q": QueryProgress()}))
         assert status.read(tmp_path).state == "running"
-    finally:
-        os.close(lock)
 
 
 @pytest.mark.parametrize("raw", [b"", b"{", b"[]", b'{"state": "odd"}', b"\xff", b'{"pid": "x"}'])

@@ -8,7 +8,6 @@ import struct
 import subprocess
 import termios
 from time import monotonic
-from types import TracebackType
 from typing import Any
 
 from tests.vmq.cli.program import TIMEOUT, VMQ
@@ -63,12 +62,7 @@ class OnTerminal:
     def __enter__(self) -> "OnTerminal":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()

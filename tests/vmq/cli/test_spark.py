@@ -10,6 +10,7 @@ from vmq_spark import status
 from vmq_spark.locks import take_lock
 from vmq_spark.status import Progress, QueryProgress, RunnerStatus
 
+from tests.support.present import present
 from vmq.cli.main import main
 
 
@@ -101,14 +102,10 @@ def folder(tmp_path: Path) -> Path:
 def test_status_while_it_runs(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, folder: Path
 ) -> None:
-    lock = take_lock(folder)
-    assert lock is not None
-    try:
+    with os.fdopen(present(take_lock(folder))):
         lines = answer(capsys, "status", "--data-dir", tmp_path).splitlines()
         detail = answer(capsys, "status", "sensors", "--data-dir", tmp_path)
         (found,) = json.loads(answer(capsys, "status", "--json", "--data-dir", tmp_path))
-    finally:
-        os.close(lock)
     assert lines[0].split() == [
         *("pipeline", "state", "query", "batch", "rows", "rows_per_second"),
         *("batch_seconds", "lag", "restarts"),

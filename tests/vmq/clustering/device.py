@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from types import TracebackType
 from urllib.parse import urlsplit
 
 from tests.support import wire as mqtt
@@ -43,12 +42,7 @@ class Device:
     async def __aenter__(self) -> Device:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.drop()
 
     # --- connections

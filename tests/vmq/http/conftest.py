@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import closing
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,13 +33,10 @@ class Answer(NamedTuple):
 def get(url: str, path: str, headers: Mapping[str, str] | None = None) -> Answer:
     """One request, straight to the address: no proxy of the environment is asked."""
     parts = urlsplit(url)
-    connection = HTTPConnection(parts.netloc, timeout=60)
-    try:
+    with closing(HTTPConnection(parts.netloc, timeout=60)) as connection:
         connection.request("GET", path, headers=dict(headers or {}))
         response = connection.getresponse()
         return Answer(response.status, dict(response.getheaders()), response.read())
-    finally:
-        connection.close()
 
 
 @pytest.fixture(scope="module")

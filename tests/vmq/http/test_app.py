@@ -2,6 +2,7 @@
 
 import json
 import socket
+from contextlib import closing
 from http.client import HTTPConnection
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -68,22 +69,16 @@ def test_a_body_has_room_for_the_largest_job(fresh_broker: BrokerFactory, tmp_pa
         "x-api-key": ApiKeys(broker.data_dir).create().key,
         "Content-Type": "application/json",
     }
-    connection = HTTPConnection(urlsplit(broker.http).netloc, timeout=60)
-    try:
+    with closing(HTTPConnection(urlsplit(broker.http).netloc, timeout=60)) as connection:
         body = json.dumps({"queue": "q", "body": "x" * 2_000_000})
         connection.request("POST", "/api/v1/jobs/job", body, headers)
         assert connection.getresponse().status == 200
-    finally:
-        connection.close()
 
 
 def test_a_broker_with_open_http_connections_stops_at_once(fresh_broker: BrokerFactory) -> None:
     broker = fresh_broker(listen=("tcp://127.0.0.1:0", "http://127.0.0.1:0"))
     parts = urlsplit(broker.http)
-    connection = HTTPConnection(parts.netloc, timeout=60)
-    try:
+    with closing(HTTPConnection(parts.netloc, timeout=60)) as connection:
         connection.request("GET", "/health/ping")
         assert connection.getresponse().read()
         assert broker.terminate() == 0  # the connection is kept alive meanwhile
-    finally:
-        connection.close()

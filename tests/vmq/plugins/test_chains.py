@@ -11,6 +11,7 @@ from vmq_hooks import Accept, Cache, Message, Next, Refuse, SubscriberId, Subscr
 from vmq_hooks.answers import read_delivery, read_filters
 from vmq_hooks.types import REFUSED_QOS
 
+from tests.support.until import turns
 from vmq.core.hook_sites import AcceptedUntil
 from vmq.plugins import chains
 from vmq.plugins.compiling import first
@@ -156,8 +157,7 @@ async def test_a_cancelled_verdict_leaves_nothing_behind() -> None:
     pending = chain(*ARGUMENTS)
     pending.then = lambda _: asked.append("answered")
     pending.cancel()
-    for _ in range(5):
-        await asyncio.sleep(0)
+    await turns()
     assert asked == []
 
 

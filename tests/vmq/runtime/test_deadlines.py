@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support import wire as mqtt
+from tests.support.until import turns
 from tests.vmq.protocol.test_session import OtherNode
 from tests.vmq.support import Client, House
 from vmq.core.ports import NOBODY
@@ -18,12 +19,6 @@ from vmq.runtime.deadlines import CLOSE_TIMEOUT, FARTHEST, STEP, Deadlines, Sess
 LONG = 3600.0
 #: Seconds to wait for what must happen.
 TIMEOUT = 30.0
-
-
-async def turns() -> None:
-    """Lets everything run that can."""
-    for _ in range(5):
-        await asyncio.sleep(0)
 
 
 async def end_of(client: Client) -> None:

@@ -7,7 +7,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -74,11 +74,8 @@ def serving(
 ) -> Iterator[StreamServer | Front]:
     """What programs talk to; `most_calls` is its limit of reads."""
     if face == "server":
-        server = StreamServer(running.catalog, most_calls=most_calls, **more)
-        try:
+        with closing(StreamServer(running.catalog, most_calls=most_calls, **more)) as server:
             yield server
-        finally:
-            server.close()
         return
     with tempfile.TemporaryDirectory() as name:
         folder = os.open(name, os.O_RDONLY)

@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -106,18 +107,14 @@ def test_flight(broker: BrokerProcess) -> None:
         table = client.do_get(ticket).read_all()
         assert numbers(table.column("payload").to_pylist()) == list(range(MANY))
         moment = table.column("timestamp").cast("int64")[10].as_py()
-        at = act(client, "by-timestamp", stream="s", time=moment)
-        assert at == {"0": 10}
+        assert act(client, "by-timestamp", stream="s", time=moment) == {"0": 10}
 
 
 def test_history_over_mqtt(broker: BrokerProcess) -> None:
-    client = MosquittoClient(BY_NAME["mosquitto"], "history", broker.tcp)
-    try:
+    with closing(MosquittoClient(BY_NAME["mosquitto"], "history", broker.tcp)) as client:
         topic = "$replay/earliest/s/#"
         assert client.open(((topic, 1),), clean=True, keepalive=60, will=None) == [1]
         assert numbers([each.payload for each in client.receive(MANY)]) == list(range(MANY))
-    finally:
-        client.close()
 
 
 def test_a_group(broker: BrokerProcess) -> None:

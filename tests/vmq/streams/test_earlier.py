@@ -1,5 +1,6 @@
 """What streams have of a batch: found by walking along both, whatever lies between."""
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -45,13 +46,10 @@ def test_what_is_there_is_met_and_the_rest_is_not(
     strangers: list[int],
 ) -> None:
     folder = tmp_path_factory.mktemp("p")
-    partition = filled(folder, before, batch[:there], strangers)
-    try:
+    with closing(filled(folder, before, batch[:there], strangers)) as partition:
         earlier = Earlier({"s": {0: before}}, "me")
         met = [earlier.meet(partition, *message) for message in batch]
         assert met == [True] * min(there, len(batch)) + [False] * max(0, len(batch) - there)
-    finally:
-        partition.close()
 
 
 @given(batch=MESSAGES, lost=st.sets(st.integers(0, 8)))
@@ -60,15 +58,12 @@ def test_every_message_has_a_row_of_its_own_whatever_is_missing(
 ) -> None:
     """Rows that were refused, or are deleted: a message may come twice then, and none is left out."""
     kept = [message for number, message in enumerate(batch) if number not in lost]
-    partition = filled(tmp_path_factory.mktemp("p"), 0, kept, [])
-    try:
+    with closing(filled(tmp_path_factory.mktemp("p"), 0, kept, [])) as partition:
         earlier = Earlier({"s": {0: 0}}, "me")
         appended = [each for each in batch if not earlier.meet(partition, *each)]
         assert len(kept) + len(appended) >= len(batch)
         for message in batch:
             assert (kept + appended).count(message) >= batch.count(message)
-    finally:
-        partition.close()
 
 
 def test_streams_without_a_mark_and_those_made_anew_have_nothing(tmp_path: Path) -> None:

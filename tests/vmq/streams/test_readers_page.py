@@ -4,6 +4,7 @@ import asyncio
 import re
 import tomllib
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -57,12 +58,9 @@ def test_the_configuration_is_valid() -> None:
 def test_mqtt(broker: BrokerProcess, block: int) -> None:
     """The filters of the commands, by mosquitto_sub."""
     (topic,) = re.findall(r"-t '([^']+)'", blocks(PAGE, "sh")[block])
-    client = MosquittoClient(BY_NAME["mosquitto"], f"page-{block}", broker.tcp)
-    try:
+    with closing(MosquittoClient(BY_NAME["mosquitto"], f"page-{block}", broker.tcp)) as client:
         assert client.open(((topic, 1),), clean=True, keepalive=60, will=None) == [1]
         found = client.receive(MANY)
-    finally:
-        client.close()
     assert sorted(int(each.payload[9:-1]) for each in found) == list(range(MANY))
     for at in range(4):
         of_device = [each.payload for each in found if each.topic == f"sensors/d{at}"]

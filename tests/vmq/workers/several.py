@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import socket
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -60,13 +61,10 @@ class Several:
     def get(self, path: str) -> tuple[int, Any]:
         """Status and JSON, or text, of what the listener of HTTP answers."""
         host = self.broker.http.removeprefix("http://")
-        connection = http.client.HTTPConnection(host, timeout=TIMEOUT)
-        try:
+        with closing(http.client.HTTPConnection(host, timeout=TIMEOUT)) as connection:
             connection.request("GET", path)
             response = connection.getresponse()
             body = response.read().decode()
-        finally:
-            connection.close()
         is_json = response.headers["Content-Type"].startswith("application/json")
         return response.status, json.loads(body) if is_json else body
 
@@ -88,8 +86,7 @@ class Several:
 
 
 def _ask(folder: Path, method: str, path: str, parameters: dict[str, Any]) -> tuple[int, Any]:
-    connection = AdminConnection(socket_of(folder))
-    try:
+    with closing(AdminConnection(socket_of(folder))) as connection:
         if method == "POST":
             body = json.dumps(parameters)
             connection.request(method, f"/api/v1{path}", body, {"Content-Type": "application/json"})
@@ -98,8 +95,6 @@ def _ask(folder: Path, method: str, path: str, parameters: dict[str, Any]) -> tu
             connection.request(method, f"/api/v1{path}{query}")
         response = connection.getresponse()
         return response.status, json.loads(response.read())
-    finally:
-        connection.close()
 
 
 def is_gone(pid: int) -> bool:

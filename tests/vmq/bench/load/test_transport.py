@@ -1,6 +1,7 @@
 """TLS, WebSocket frames, and addresses that lead nowhere."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -71,11 +72,8 @@ def test_loopback_connections_beyond_the_first_thousands_have_another_source(
 ) -> None:
     endpoint = LoadEndpoint(Address("mqtt", *broker.tcp))
     endpoint._opened = 20_000
-    sock = endpoint.connect()
-    try:
+    with closing(endpoint.connect()) as sock:
         assert sock.getsockname()[0] == "127.0.0.2"
-    finally:
-        sock.close()
 
 
 class Server:

@@ -85,9 +85,7 @@ async def test_a_member_keeps_its_name_and_clients_as_long_as_it_lives(
     """Who comes with its name serves nobody, is told why, and is let in when the name is free."""
     async with Broker(config(tmp_path, "b")) as b, Broker(config(tmp_path, "a", [address(b)])) as a:
         await together(a, b)
-        other = Broker(impatient(config(tmp_path / "two", "a", [address(b)])))
-        await other.start()
-        try:
+        async with Broker(impatient(config(tmp_path / "two", "a", [address(b)]))) as other:
             await until(lambda: f"the node at {address(a)} has this node's name" in said(other))
             assert await refusal(other) == REFUSED_UNAVAILABLE
             assert clustering(b).node.members["a"] == address(a)
@@ -100,8 +98,6 @@ async def test_a_member_keeps_its_name_and_clients_as_long_as_it_lives(
             assert clustering(b).node.members["a"] == address(other)
             await until(lambda: other.health() == [])
             assert await refusal(other) == 0
-        finally:
-            await other.stop()
 
 
 async def test_who_comes_with_the_name_of_a_live_node_hears_so_while_it_still_starts(

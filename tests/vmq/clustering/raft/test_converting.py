@@ -151,15 +151,11 @@ async def test_what_a_node_had_alone_is_kept_when_the_cluster_that_it_joins_has_
     async with replicated(tmp_path, "a", "b", replicas=2) as brokers:
         await brokers["a"].publish("s/t", b"3", qos=1)
         made = options(filters=["s/#"], key="topic", replicas=2)
-        joins = Broker(node_config(tmp_path, "c", address(brokers["a"]), made))
-        await joins.start()
-        try:
+        async with Broker(node_config(tmp_path, "c", address(brokers["a"]), made)) as joins:
             await together(joins, *brokers.values())
             await until(lambda: is_led(joins) and put_aside(folder))
             await joins.publish("s/t", b"4", qos=1)
             await until(lambda: payloads(brokers["b"]) == [b"3", b"4"])
-        finally:
-            await joins.stop()
     [kept] = put_aside(folder)
     stored = StoredStream(find_folder(kept), "s")
     found = [row for batch in stored.rows(["payload"]) for row in batch.column(0).to_pylist()]

@@ -230,8 +230,7 @@ async def test_who_leads_says_who_is_behind_and_takes_no_time_that_is_far_ahead(
             return 0 if standing is None else standing.behind.get(gone) or 0
 
         await until(lambda: behind() > 0 and places.figures()["lagging"] == 1)
-        shown = await show_stream(brokers[first], "s")
-        assert shown.partitions[0].behind == {gone: behind()}
+        assert (await show_stream(brokers[first], "s")).partitions[0].behind == {gone: behind()}
 
 
 async def test_a_node_that_goes_leaves_fewer_copies_than_there_are_to_be(tmp_path: Path) -> None:
@@ -296,14 +295,10 @@ async def test_a_node_that_can_have_no_groups_takes_nothing_for_replicated_strea
     folder = Path(config.broker.data_dir) / "streams"
     folder.mkdir(parents=True)
     (folder / ".groups").touch()  # where a folder is to be
-    broker = Broker(config)
-    await broker.start()
-    try:
+    async with Broker(config) as broker:
         assert any("cannot keep replicas" in each for each in broker.health())
         with pytest.raises(ConnectionError):
             await broker.publish("s/t", b"1", qos=1)
-    finally:
-        await broker.stop()
 
 
 async def test_a_flipped_bit_below_the_commit_index_costs_nothing_but_a_fetch(
@@ -347,8 +342,7 @@ async def test_a_fourth_node_reads_writes_leads_and_takes_the_place_of_one_that_
         await d.start()
         await until(lambda: clustering(d).streams.replicas.groups is not None and is_led(d))
         await d.publish("s/t", b"1", qos=1)
-        reader = clustering(d).streams.owner("s", 0)
-        assert reader in NAMES
+        assert clustering(d).streams.owner("s", 0) in NAMES
         # It may be asked to lead before it has its copy.
         await until(lambda: not groups(d).requests.move("s", 0, ["b", "c", "d"]))
         assert not groups(d).requests.wish("s", 0, "d")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.until import until
+from tests.support.until import turns, until
 from tests.support.wire import TIMEOUT
 from tests.vmq.clustering.device import Device
 from tests.vmq.clustering.running.slotted import SLOTS, leave, service, slotted
@@ -81,8 +81,7 @@ async def test_a_disk_is_not_closed_under_a_thread_that_tries_again(
     disk._write(1, {b"k": b"v"}, True, lambda _: None)
     await until(begun.is_set)
     closing = asyncio.create_task(disk.close(Effects(disk.storage)))
-    for _ in range(5):
-        await asyncio.sleep(0)
+    await turns()
     go.set()
     await closing
     assert seen == ["begun", "begun", "written", "closed"]

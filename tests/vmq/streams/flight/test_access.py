@@ -1,5 +1,6 @@
 import base64
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -176,8 +177,7 @@ def test_rules_that_fail_let_nobody_in_and_tell_nothing(
         def authenticate(self, user: str | None, password: bytes) -> bool:
             raise RuntimeError("the database of users is away")
 
-    server = StreamServer(running.catalog, access=Broken())
-    try:
+    with closing(StreamServer(running.catalog, access=Broken())) as server:
         with (
             flight.connect(("127.0.0.1", server.port)) as client,
             pytest.raises(flight.FlightUnavailableError) as caught,
@@ -185,8 +185,6 @@ def test_rules_that_fail_let_nobody_in_and_tell_nothing(
             client.do_get(ticket("a"), basic("ann", b"secret")).read_all()
         assert "Traceback" not in str(caught.value)
         assert "the database of users is away" in caplog.text
-    finally:
-        server.close()
 
 
 def test_tokens_expire_and_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,8 +242,7 @@ def test_tls_shows_the_certificate(running: Running, tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     issued = authority.issue("localhost")
     pair = (issued.certfile.read_bytes(), issued.keyfile.read_bytes())
-    server = StreamServer(running.catalog, access=Rules(), tls=pair)
-    try:
+    with closing(StreamServer(running.catalog, access=Rules(), tls=pair)) as server:
         address = f"grpc+tls://localhost:{server.port}"
         trust: dict[str, Any] = {"tls_root_certs": authority.cafile.read_bytes()}
         with flight.connect(address, **trust) as client:
@@ -253,5 +250,3 @@ def test_tls_shows_the_certificate(running: Running, tmp_path: Path) -> None:
             assert client.do_get(ticket("a"), call).read_all().num_rows == 1
         with flight.connect(address) as client, pytest.raises(pa.ArrowException):
             client.do_get(ticket("a")).read_all()
-    finally:
-        server.close()

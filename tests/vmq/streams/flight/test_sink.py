@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -194,12 +195,11 @@ def test_a_batch_that_takes_long_is_asked_for_again(
 
 
 def test_a_server_without_a_broker_publishes_nothing(running: Running) -> None:
-    server = StreamServer(running.catalog)
-    try:
-        with flight.connect(("127.0.0.1", server.port)) as client:
-            with pytest.raises(flight.FlightError, match="no broker is behind it"):
-                act(client, "publish", query="q", batch=0, parts=[])
-            with pytest.raises(flight.FlightError, match="no broker is behind it"):
-                put(client, rows("a"))
-    finally:
-        server.close()
+    with (
+        closing(StreamServer(running.catalog)) as server,
+        flight.connect(("127.0.0.1", server.port)) as client,
+    ):
+        with pytest.raises(flight.FlightError, match="no broker is behind it"):
+            act(client, "publish", query="q", batch=0, parts=[])
+        with pytest.raises(flight.FlightError, match="no broker is behind it"):
+            put(client, rows("a"))

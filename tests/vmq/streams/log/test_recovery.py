@@ -2,6 +2,7 @@
 
 import random
 import shutil
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -26,15 +27,12 @@ def written(folder: Path, batches: int = 3, compression: str = "none") -> Path:
 
 
 def recovered(folder: Path) -> list[Row]:
-    partition = make(folder)
-    try:
+    with closing(make(folder)) as partition:
         found = read_all(partition)
         # It goes on where it ended.
         put(partition, rows_from(len(found), 1))
         assert read_all(partition) == rows_from(0, len(found) + 1)
         return found
-    finally:
-        partition.close()
 
 
 def as_after_a_power_failure(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,8 +105,7 @@ def test_what_was_not_noted_is_kept_if_it_is_whole_and_cut_if_not(tmp_path: Path
         put(noted, rows_from(0, 2))
         noted.close()
         noted.active.path.write_bytes(torn)
-        found = recovered(tmp_path / "other")
-        assert found == rows_from(0, 4 if torn.startswith(raw) else 2)
+        assert recovered(tmp_path / "other") == rows_from(0, 4 if torn.startswith(raw) else 2)
         shutil.rmtree(tmp_path / "other")
 
 

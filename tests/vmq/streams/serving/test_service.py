@@ -392,12 +392,8 @@ async def test_a_stop_writes_what_is_gathered(tmp_path: Path) -> None:
 async def test_a_folder_in_use_is_named(tmp_path: Path) -> None:
     folder = tmp_path / "data" / "streams"
     folder.mkdir(parents=True)
-    lock = lock_folder(folder)
-    try:
-        with pytest.raises(StartError, match=f"{folder} is in use"):
-            await Broker(config_in(tmp_path, s="s/#")).start()
-    finally:
-        os.close(lock)
+    with os.fdopen(lock_folder(folder)), pytest.raises(StartError, match=f"{folder} is in use"):
+        await Broker(config_in(tmp_path, s="s/#")).start()
     async with Broker(config_in(tmp_path, s="s/#")):
         pass  # nothing was left open
 
