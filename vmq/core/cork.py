@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Final
 
 from vmq.core.output import Outbox, Output
+from vmq.core.states import FAILED
 
 log = logging.getLogger("vmq.output")
 
@@ -76,7 +77,7 @@ class Cork:
                 output.uncork()
             except Exception:
                 log.exception("cannot write to %s", output.describe())
-                output.close("internal error")
+                output.finish("internal error", FAILED)
                 output.outbox.flush()
 
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from vmq_hooks.types import Peer
 
-from vmq.core.states import AWAITING_CONNECT, CLOSED, DISCONNECTED
+from vmq.core.states import AWAITING_CONNECT, CLOSED, DISCONNECTED, FAILED
 from vmq.durable import ALL, Confirmations, Durable, Need, Waiter, is_far, unmet, with_need
 from vmq.mqtt.sorting import CONNACK_HEAD, sort_packets
 
@@ -355,7 +355,7 @@ class Outbox:
         except Exception:
             log.exception("cannot write to %s", output.describe())
             output.pieces = None
-            output.close("internal error")
+            output.finish("internal error", FAILED)
 
     def hold(self, output: Output) -> None:
         """Puts the answers and deliveries of a pass behind what they need, and writes what needs nothing."""
@@ -434,4 +434,4 @@ class Outbox:
             output = waiter.output
             if not output.is_patient:
                 output.forget_all()
-                output.close(reason)
+                output.finish(reason, FAILED)

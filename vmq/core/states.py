@@ -26,8 +26,11 @@ BUSY: Final = 6
 DISCONNECTED: Final = 7
 REFUSED: Final = 8
 BROKEN: Final = 9
-CLOSING: Final = 10
-CLOSED: Final = 11
+OVERSIZED: Final = 10
+FAILED: Final = 11
+LEAVING: Final = 12
+CLOSING: Final = 13
+CLOSED: Final = 14
 
 LOOKED_AT: Final = "looked at"
 KEPT: Final = "kept"
@@ -93,6 +96,9 @@ STATES: Final = (
         "refused", PASSED_OVER, "CONNACK with another code than 0 is sent [MQTT-3.1.4-5]"
     ),
     ConnectionState("broken", PASSED_OVER, "the client broke the protocol [MQTT-4.8.0-1]"),
+    ConnectionState("oversized", PASSED_OVER, "a packet is larger than the broker takes"),
+    ConnectionState("failed", PASSED_OVER, "the broker could not do its part [MQTT-4.8.0-2]"),
+    ConnectionState("leaving", PASSED_OVER, "the broker stops, or turns its clients away"),
     ConnectionState("closing", PASSED_OVER, "the broker ends the connection, for another reason"),
     ConnectionState("closed", PASSED_OVER, "the transport is gone"),
 )

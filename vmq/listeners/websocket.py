@@ -18,6 +18,7 @@ from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
 from vmq.core.output import SOCKET
+from vmq.core.states import BROKEN, DISCONNECTED, FAILED, LEAVING, OVERSIZED
 from vmq.listeners import addresses
 from vmq.listeners.frames import FrameCounter, message_head, take_messages
 from vmq.listeners.origins import Origins
@@ -39,6 +40,16 @@ FRAME_SIZE: Final = 65_536
 #: How many frames one pass reads; the rest waits for the next turn of the event loop. The library takes about 50
 #: microseconds for one, however little is in it.
 FRAMES_A_PASS: Final = 64
+
+#: What the close frame says (RFC 6455, 7.4.1), by how the connection of MQTT ended; where the client was refused, or
+#: may not stay for any other reason, that its policy has it.
+CLOSE_CODES: Final = {
+    DISCONNECTED: CloseCode.NORMAL_CLOSURE,
+    BROKEN: CloseCode.PROTOCOL_ERROR,
+    OVERSIZED: CloseCode.MESSAGE_TOO_BIG,
+    FAILED: CloseCode.INTERNAL_ERROR,
+    LEAVING: CloseCode.GOING_AWAY,
+}
 
 #: What an upgrade's request ends in.
 END_OF_REQUEST: Final = b"\r\n\r\n"
@@ -421,7 +432,8 @@ class WebSocket:
         """Ends the stream after a close frame, without waiting for the peer's."""
         if self.protocol.state is State.OPEN and self.protocol.close_rcvd is None:
             with self.contained():
-                self.protocol.send_close(CloseCode.GOING_AWAY)
+                code = CLOSE_CODES.get(self.connection.state, CloseCode.POLICY_VIOLATION)
+                self.protocol.send_close(code)
                 self.send_pending()
         self.transport.close()
 

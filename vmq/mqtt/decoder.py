@@ -20,6 +20,7 @@ from vmq.mqtt.packets import (
     UNSUBSCRIBE,
     Connect,
     ConnectRefused,
+    PacketTooLarge,
     ProtocolError,
     SubscribeRequest,
 )
@@ -134,7 +135,7 @@ class Decoder:
             option = "max_packet_size"
         if size > limit:
             text = f"{PACKET_NAMES[kind]} of {size} bytes is above session.{option} = {limit}"
-            raise ProtocolError(text, "MQTT-4.8.0-1")
+            raise PacketTooLarge(text, "MQTT-4.8.0-1")
 
     def is_at_end(self) -> bool:
         """Whether every packet of the last chunk was taken, so that the next may be fed."""

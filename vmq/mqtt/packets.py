@@ -70,6 +70,10 @@ class ProtocolError(Exception):
         self.statement = statement
 
 
+class PacketTooLarge(ProtocolError):
+    """A packet is larger than the broker takes."""
+
+
 class ConnectRefused(Exception):
     """A CONNECT that is answered by a CONNACK with a return code other than 0 [MQTT-3.2.2-5]."""
 

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 
 from vmq.core.registry import Registry
+from vmq.core.states import FAILED
 from vmq.core.subscriber import Subscriber
 from vmq.store.damage import ADVICE
 from vmq.store.entries import split_scope
@@ -51,7 +52,7 @@ class DamageReport:
                     template = text + " is refused: %s"
                     log.error(template, *values, DAMAGED)
             if subscriber.output is not None:
-                subscriber.output.close(DAMAGED + " [MQTT-4.8.0-2]")
+                subscriber.output.finish(DAMAGED + " [MQTT-4.8.0-2]", FAILED)
 
     def _refused(self) -> list[tuple[Registry, Subscriber]]:
         """The durable sessions of which something cannot be read."""

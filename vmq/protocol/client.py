@@ -16,7 +16,9 @@ from vmq.core.source import Source
 from vmq.core.states import (
     AUTHENTICATING,
     BROKEN,
+    FAILED,
     ONLINE,
+    OVERSIZED,
     REFUSED,
     STATES,
     TAKING_OVER,
@@ -32,6 +34,7 @@ from vmq.mqtt.packets import (
     LEVEL_3_1_1,
     REFUSED_UNAVAILABLE,
     ConnectRefused,
+    PacketTooLarge,
     ProtocolError,
 )
 from vmq.store.store import StoreError
@@ -176,7 +179,8 @@ class Client(Source):
         counters = self.core.counters
         if isinstance(error, ProtocolError):
             counters.protocol_errors += 1
-            self.output.finish("protocol error: " + str(error), BROKEN)
+            state = OVERSIZED if isinstance(error, PacketTooLarge) else BROKEN
+            self.output.finish("protocol error: " + str(error), state)
         elif isinstance(error, ConnectRefused):
             counters.mqtt_connect_error += 1
             counters.mqtt_connack_sent[error.code] += 1
@@ -184,11 +188,11 @@ class Client(Source):
             self.output.add(connack(False, error.code))
             self.output.finish("refused: " + error.text, REFUSED)
         elif isinstance(error, StoreError):
-            self.output.close(str(error) + " [MQTT-4.8.0-2]")
+            self.output.finish(str(error) + " [MQTT-4.8.0-2]", FAILED)
         else:
             # It must not reach other connections.
             log.error("internal error, client=%s", self.client_id, exc_info=error)
-            self.output.close("internal error")
+            self.output.finish("internal error", FAILED)
 
     def give_up(self) -> None:
         """The verdict on the CONNECT takes too long: the client had better come again."""

@@ -20,7 +20,7 @@ from vmq.mqtt.decoder import packet_id_at, packet_id_in
 from vmq.mqtt.encoder import PACKET_IDS, PUBACK_HEAD, PUBREC_HEAD, remaining_length
 from vmq.mqtt.message import Message, Sourced
 from vmq.mqtt.packet_ids import PacketIds
-from vmq.mqtt.packets import LEVEL_3_1, MAX_REMAINING_LENGTH, PUBREL, ProtocolError
+from vmq.mqtt.packets import LEVEL_3_1, MAX_REMAINING_LENGTH, PUBREL, PacketTooLarge, ProtocolError
 from vmq.mqtt.runs import payloads_of
 from vmq.mqtt.special import is_served
 from vmq.mqtt.topics import decode_topic_name
@@ -190,7 +190,7 @@ class Publisher(Client):
     def refuse_message(self) -> None:
         """A payload above max_message_size ends the connection: 3.1.1 has no other refusal."""
         self.core.counters.mqtt_publish_error += 1
-        raise ProtocolError("payload is above max_message_size", "MQTT-3.3.5-2")
+        raise PacketTooLarge("payload is above max_message_size", "MQTT-3.3.5-2")
 
     def refuse_cut_off(self, route: Route, qos: int, count: int) -> None:
         """A message that may not be taken now: unacknowledged, it comes again [MQTT-4.8.0-2]."""

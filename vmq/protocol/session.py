@@ -23,6 +23,7 @@ from vmq.core.states import (
     DISCONNECTED,
     FIRST,
     ONLINE,
+    OVERSIZED,
     UNDER_3_1,
     UNDER_3_1_1,
     WAITING,
@@ -289,7 +290,7 @@ class Session(Subscribing):
         level = logging.INFO
         if self.output.state == DISCONNECTED:
             level = logging.DEBUG
-        elif self.output.state == BROKEN:
+        elif self.output.state in (BROKEN, OVERSIZED):
             level = logging.WARNING
         if log.isEnabledFor(level):
             name, values = self.registry.named(self.client_id)

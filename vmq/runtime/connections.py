@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterator
 
+from vmq.core.states import LEAVING
 from vmq.listeners.listener import Listener
 from vmq.protocol.connection import Connection
 from vmq.runtime.deadlines import Deadlines, SessionWatch
@@ -50,9 +51,9 @@ class Connections:
             watch.wake()
 
     def close(self, reason: str) -> None:
-        """Has every connection end in order, as soon as its peer has what was written to it."""
+        """Has every connection end in order, as soon as its peer has what was written to it: the broker goes."""
         for connection in self:
-            connection.close(reason)
+            connection.finish(reason, LEAVING)
 
     async def end(self) -> None:
         """Ends what has not ended by itself; returns when nothing is left."""

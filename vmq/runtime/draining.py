@@ -5,6 +5,7 @@ import logging
 
 from vmq.core.context import Core
 from vmq.core.queue import Queue
+from vmq.core.states import FAILED
 from vmq.store.store import StoreError
 
 log = logging.getLogger("vmq.tasks")
@@ -31,10 +32,10 @@ class QueueTasks:
                 await asyncio.sleep(0)
         except StoreError as error:
             log.error("cannot drain the queue of client=%s: %s", queue.client_id, error)
-            queue.output.close(str(error))
+            queue.output.finish(str(error), FAILED)
         except Exception:
             log.exception("cannot drain the queue of client=%s", queue.client_id)
-            queue.output.close("its queue cannot be read")
+            queue.output.finish("its queue cannot be read", FAILED)
         finally:
             del self.tasks[queue]
             outbox.flush()

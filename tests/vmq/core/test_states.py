@@ -117,7 +117,7 @@ def test_states_are_in_the_order_that_comparisons_rely_on() -> None:
     treated = [state.packets for state in states.STATES]
     assert treated[: states.ONLINE + 1] == [states.LOOKED_AT] * 2
     assert treated[states.ONLINE + 1 : states.DISCONNECTED] == [states.KEPT] * 5
-    assert treated[states.DISCONNECTED :] == [states.PASSED_OVER] * 5
+    assert set(treated[states.DISCONNECTED :]) == {states.PASSED_OVER}
     assert len(states.STATES) == states.CLOSED + 1
     waits = (states.AUTHENTICATING, states.TAKING_OVER, states.OPENING, states.WAITING)
     assert waits == tuple(range(states.AUTHENTICATING, states.WAITING + 1))

@@ -26,6 +26,7 @@ from tests.vmq.memory_transport import MemoryTransport
 from tests.vmq.mqtt.strategies import cut
 from tests.vmq.support import House
 from vmq.core.cork import CLOSE
+from vmq.core.states import FAILED, LEAVING
 from vmq.listeners.websocket import FRAME_SIZE, FRAMES_A_PASS, WebSocket
 from vmq.protocol.connection import Connection
 from vmq.protocol.listener_context import ListenerContext
@@ -342,12 +343,45 @@ def test_a_frame_that_is_not_masked_closes_the_connection(client: WebClient) -> 
     assert client.connection.closing
 
 
-def test_a_protocol_error_in_mqtt_closes_the_websocket(house: House, client: WebClient) -> None:
-    client.send(connect_packet("c"), b"\xff\x00", PINGREQ_BYTES)
+@pytest.mark.parametrize(
+    ("packet", "code"),
+    [
+        (b"\xe0\x00", 1000),
+        (b"\xff\x00", 1002),
+        (publish_packet("a", b"x" * MAX_SIZE), 1009),
+        (connect_packet("c"), 1002),
+    ],
+)
+def test_the_end_of_mqtt_closes_the_websocket_with_its_code(
+    house: House, client: WebClient, packet: bytes, code: int
+) -> None:
+    house.options.max_packet_size = MAX_SIZE
+    client.send(connect_packet("c"), *cut(packet, [MAX_SIZE // 2]), PINGREQ_BYTES)
     assert [each.raw for each in client.take()] == [b"\x20\x02\0\0"]
     assert client.transport.closed
-    assert client.close_codes == [1001]
+    assert client.close_codes == [code]
     assert house.registry.subscribers == {}
+
+
+def test_who_is_refused_or_sent_away_hears_of_a_policy(house: House, client: WebClient) -> None:
+    client.send(connect_packet("", clean=False))
+    other = WebClient(house)
+    other.send(connect_packet("c"))
+    other.connection.close("disconnected by the operator")
+    house.core.outbox.flush()
+    other.pull()
+    assert client.close_codes == other.close_codes == [1008]
+
+
+@pytest.mark.parametrize(("state", "code"), [(LEAVING, 1001), (FAILED, 1011)])
+def test_a_broker_that_goes_or_fails_says_so(
+    house: House, client: WebClient, state: int, code: int
+) -> None:
+    client.send(connect_packet("c"))
+    client.connection.finish("", state)
+    house.core.outbox.flush()
+    client.pull()
+    assert client.close_codes == [code]
 
 
 # --- the end
@@ -373,7 +407,7 @@ def test_nothing_is_written_after_the_close_frame(client: WebClient) -> None:
     client.socket.close()
     client.socket.write(PINGRESP_BYTES)
     client.pull()
-    assert (client.frames, client.close_codes) == ([], [1001])
+    assert (client.frames, client.close_codes) == ([], [1008])
 
 
 # --- what is held back within a turn
