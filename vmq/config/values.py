@@ -20,15 +20,17 @@ URL_FORMS: Final = (
     "(HOST a name, an IPv4 address or an [IPv6] address; PORT 0 to 65535, 0 = any free port)"
 )
 DURATION_FORMS: Final = (
-    '"never", or a number and a unit: h(ours), d(ays), w(eeks), m(onths), y(ears), as in "12h"'
+    '"never", or a number and a unit: min(utes), h(ours), d(ays), w(eeks), '
+    'm(onths), y(ears), as in "12h"'
 )
 # \Z, not $: the latter would let a trailing line feed through.
 #: No system has longer names (255 bytes) or paths (4,095), or NUL in them.
 PATH_PATTERN: Final = r"^(?=[^\x00]{1,4000}\Z)(?!(?s:.*)[^/]{256})"
-DURATION_PATTERN: Final = r"^(never|[1-9][0-9]{0,5}[hdwmy])\Z"
+DURATION_PATTERN: Final = r"^(never|[1-9][0-9]{0,5}(min|[hdwmy]))\Z"
 
 # A month is 30 days and a year 365: an expiry needs a length, not a calendar.
 _UNIT_SECONDS: Final = {
+    "min": 60,
     "h": 3_600,
     "d": 86_400,
     "w": 604_800,
@@ -243,7 +245,16 @@ def parse_duration(text: str) -> int | None:
         raise ValueError(f"{text!r} is no time span; accepted: {DURATION_FORMS}")
     if text == "never":
         return None
-    return int(text[:-1]) * _UNIT_SECONDS[text[-1]]
+    unit = text.lstrip("0123456789")
+    return int(text.removesuffix(unit)) * _UNIT_SECONDS[unit]
+
+
+def months(text: str) -> str:
+    """What a span in months is taken for; "" of any other: VerneMQ's `m` is no minute, as it is elsewhere."""
+    if not re.match(r"[1-9][0-9]{0,5}m\Z", text):
+        return ""
+    count = int(text[:-1])
+    return f"{text} is {30 * count}d, not {count}min: m is a month"
 
 
 ARCHIVE_FORMS: Final = (

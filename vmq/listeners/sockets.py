@@ -115,6 +115,10 @@ def reserve(host: str, port: int) -> socket.socket:
     return sock
 
 
+class NoSuchOwner(OSError):
+    """There is no user or group whom a Unix socket is to belong to."""
+
+
 def try_unix(path: str, owner: str | None) -> None:
     """Looks whether there can be a Unix socket of this path and owner; makes none.
 
@@ -198,5 +202,5 @@ def _ids(owner: str) -> tuple[int, int]:
         if group:
             gid = int(group) if group.isdigit() else grp.getgrnam(group).gr_gid
     except KeyError:
-        raise OSError(errno.EINVAL, f"there is no such user or group: {owner}") from None
+        raise NoSuchOwner(errno.EINVAL, f"there is no such user or group: {owner}") from None
     return uid, gid

@@ -10,6 +10,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryFile
+from typing import Final
 
 from msgspec import UNSET
 
@@ -18,13 +19,17 @@ from vmq.config.load import LoadedConfig
 from vmq.config.options import Config, ListenerOptions
 from vmq.config.sources import DEFAULT, ConfigError, Problem
 from vmq.config.text import SECRETS
+from vmq.config.values import months
 from vmq.listeners.certificates import CertificateError, build_context, outdated_of
-from vmq.listeners.sockets import address_of, overlap, try_address, try_unix
+from vmq.listeners.sockets import NoSuchOwner, address_of, overlap, try_address, try_unix
 from vmq.persistence.opening import store_folder
 from vmq.plugins.checking import Checked
 from vmq.runtime.errors import StartError
 from vmq.streams.serving.opening import check_libraries, streams_folder
 from vmq.workers.plan import Plan, are_needed, count_of
+
+#: Options whose `m` is a month.
+SPANS: Final = ("persistent_client_expiration", "max_age", "retention_age", "segment_age")
 
 
 class Preflight:
@@ -40,6 +45,9 @@ class Preflight:
         self.warnings: list[str] = []
         #: Addresses of this configuration, by who listens there.
         self._taken: dict[str, tuple[str, int]] = {}
+        for key, value, _ in loaded.items():
+            if key.rpartition(".")[2] in SPANS and (read_as := months(str(value))):
+                self.warnings.append(f"{key}: {read_as}")
         self.plugins = Checked(config, alone=not are_needed(config, count_of(config)))
         data = [*self._data_dir()]
         found = [*self._workers(), *self._log_file(), *data, *self._listeners(), *self._cluster()]
@@ -102,6 +110,8 @@ class Preflight:
                 self._try_listener(name, options)
             except CertificateError as error:
                 yield self._problem(f"{key}.{error.option}", error.what)
+            except NoSuchOwner as error:
+                yield self._problem(f"{key}.unix_owner", str(error.strerror))
             except OSError as error:
                 what = f"cannot listen there: {error.strerror or error}"
                 yield self._problem(f"{key}.url", what)

@@ -134,6 +134,7 @@ def test_hosts_that_others_may_reach(host: str) -> None:
     ("text", "seconds"),
     [
         ("never", None),
+        ("30min", 1_800),
         ("1h", 3_600),
         ("12h", 43_200),
         ("7d", 604_800),

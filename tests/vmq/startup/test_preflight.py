@@ -163,7 +163,7 @@ WRONG = {
     ),
     "unix owner": Wrong(
         '[listeners.a]\nurl = "unix:///tmp/vmq-test.sock"\nunix_owner = "nobody-at-all"\n',
-        'listeners.a.url = "unix:///tmp/vmq-test.sock": cannot listen there: there is no such user or group',
+        'listeners.a.unix_owner = "nobody-at-all": there is no such user or group: nobody-at-all',
     ),
     "data directory is a file": of_file(
         "broker", "data_dir", "text", "FILES/text: it is no folder"
@@ -281,6 +281,13 @@ def test_what_has_expired_is_a_warning(tmp_path: Path, files: Path) -> None:
     done = here("config", "check", "--config", str(path))
     assert done.code == 0
     assert done.err == f"vmq: warning: {line}\n"
+
+
+def test_a_span_in_months_is_told_as_what_it_is(tmp_path: Path, files: Path) -> None:
+    text = '[session]\npersistent_client_expiration = "30m"\n[queue]\nmax_age = "30min"\n'
+    path, _ = written(tmp_path, files, Wrong(text, ""))
+    said = "session.persistent_client_expiration: 30m is 900d, not 30min: m is a month"
+    assert look(path).warnings == [said]
 
 
 def test_a_port_or_a_directory_in_use_is_no_problem(tmp_path: Path, files: Path) -> None:

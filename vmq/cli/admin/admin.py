@@ -8,7 +8,7 @@ from vmq.cli.admin.asking import listing
 from vmq.cli.admin.client import AdminClient
 from vmq.cli.terminal.console import UsageError
 from vmq.cli.terminal.rows import Columns, JsonOption, WhereOption, print_json, show_one, show_rows
-from vmq.cli.terminal.settings import ConfigOption, DataDirOption
+from vmq.cli.terminal.settings import ConfigOption, DataDirOption, tell_months
 
 METRICS: Final = Columns(("name", "value"))
 OPTIONS: Final = Columns(("option", "value", "live"), ("configured", "set_at"))
@@ -73,7 +73,9 @@ def set_option(
     elif reset:
         _show(ask.delete("/option", option=option), as_json=as_json)
     else:
-        _show(ask.post("/option", option=option, value=value), as_json=as_json)
+        answer = ask.post("/option", option=option, value=value)
+        tell_months(value)
+        _show(answer, as_json=as_json)
 
 
 def _show(answer: Any, *, as_json: bool) -> None:

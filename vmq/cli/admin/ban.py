@@ -8,7 +8,7 @@ from vmq.cli.admin.asking import asking, listing
 from vmq.cli.admin.client import AdminClient
 from vmq.cli.terminal.console import UsageError
 from vmq.cli.terminal.rows import Columns
-from vmq.config.values import parse_duration
+from vmq.config.values import months, parse_duration
 
 app = typer.Typer(
     help="List, add and remove bans of clients, users and addresses.",
@@ -55,7 +55,7 @@ def add(
     span: Annotated[
         str,
         typer.Option(
-            "--for", metavar="SPAN", help="How long: 12h, 7d, 4w, 6m, 1y, or never to end."
+            "--for", metavar="SPAN", help="How long: 30min, 12h, 7d, 4w, 1y, or never to end."
         ),
     ] = "never",
     reason: Annotated[
@@ -71,6 +71,8 @@ def add(
       vmq ban add --client lamp-17 --for 12h --reason 'floods'
       vmq ban add --address 192.0.2.0/24
     """
+    if read_as := months(span):
+        raise UsageError(f"--for: {read_as}; accepted: one of these two")
     try:
         seconds = parse_duration(span)
     except ValueError as error:

@@ -8,6 +8,7 @@ import typer
 from vmq.cli.admin.asking import asking
 from vmq.cli.admin.client import AdminClient
 from vmq.cli.terminal.console import UsageError
+from vmq.cli.terminal.settings import tell_months
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The stream.")]
 RetentionAgeOption = Annotated[
@@ -104,8 +105,16 @@ def create(
         "without_quorum": without_quorum,
         "schema": None if schema is None else _columns(schema),
     }
-    given = {option: value for option, value in options.items() if value is not None}
+    given = _said(options)
     return ask.post("/stream", name=name, filters=filters, **given)
+
+
+def _said(options: dict[str, Any]) -> dict[str, Any]:
+    """The options that were said; of those that are months the user hears."""
+    given = {option: value for option, value in options.items() if value is not None}
+    for option in given.keys() & {"retention_age", "segment_age"}:
+        tell_months(given[option])
+    return given
 
 
 def _columns(path: Path) -> dict[str, str]:
@@ -162,7 +171,7 @@ def alter(
         "compact_by": compact_by,
         "without_quorum": without_quorum,
     }
-    given = {option: value for option, value in options.items() if value is not None}
+    given = _said(options)
     if not given:
         raise UsageError("nothing is to change; accepted: an option, as in --replicas 3")
     return ask.post("/stream/alter", name=name, **given)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vmq.cli.terminal.console import USAGE, CliError
+from vmq.cli.terminal.console import USAGE, CliError, warning
 
 if TYPE_CHECKING:
     from vmq.config.load import LoadedConfig
@@ -46,3 +46,11 @@ def load(path: Path | None, overrides: Mapping[str, object] | None = None) -> "L
         return config_load.load(path, os.environ, overrides)
     except ConfigError as problems:
         raise CliError(str(problems), USAGE) from None
+
+
+def tell_months(span: object) -> None:
+    """Warn of a span in months, which may have been meant as minutes."""
+    from vmq.config.values import months  # late: not every command has spans
+
+    if read_as := months(str(span)):
+        warning(read_as)

@@ -184,7 +184,12 @@ def test_a_client_is_banned_for_a_while(shared: BrokerProcess, connect: Connect)
     connect("banned").expect_nothing()
     unknown = on(shared, "ban", "remove", "--client", "banned")
     assert (unknown.code, "vmq ban list" in unknown.err) == (1, True)
-    for words in (("--for", "soon", "--client", "c"), (), ("--client", "c", "--user", "u")):
+    for words in (
+        ("--for", "soon", "--client", "c"),
+        ("--for", "6m", "--client", "c"),
+        (),
+        ("--client", "c", "--user", "u"),
+    ):
         wrong = on(shared, "ban", "add", *words)
         assert (wrong.code, "accepted" in wrong.err) == (2, True)
 
@@ -227,6 +232,7 @@ def test_an_option_changes_what_happens(fresh_broker: BrokerFactory, connect: Co
         (("queue.drop", "all"), 2, 'queue.drop = "all": accepted: "newest", "oldest"'),
         (("store.durability", "fsync"), 1, "cannot change while the broker runs"),
         (("queue.dorp", "x"), 2, "unknown option"),
+        (("queue.max_age", "1m"), 0, "1m is 30d, not 1min"),
     ):
         done = on(broker, "set", *words)
         assert done.code == code

@@ -150,7 +150,9 @@ def test_following_ends_with_enough_messages_with_the_stream_and_with_the_broker
     capsys: pytest.CaptureFixture[str], broker: BrokerProcess
 ) -> None:
     where = ("--data-dir", str(broker.data_dir))
-    assert main(["stream", "create", "u", "-t", "u", *where]) == 0
+    assert main(["stream", "create", "u", "-t", "u", "--retention-age", "1m", *where]) == 0
+    assert main(["stream", "alter", "u", "--retention-age", "2m", *where]) == 0
+    assert capsys.readouterr().err.count(": m is a month") == 2
     publish(broker, ("u", b"1"), ("t", b"1"))
     arguments = ("stream", "tail", "-f", "--from", "earliest", *where)
     with (
