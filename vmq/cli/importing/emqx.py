@@ -14,12 +14,12 @@ from vmq.cli.importing.rules import (
     Setting,
     address,
     flag,
-    lifetime,
     mountpoint,
     number,
     read_text,
     seconds,
     size,
+    span,
     url,
     zero_if_none,
 )
@@ -42,7 +42,7 @@ _GLOBAL: Final = {
     "mqtt.retry_interval": Rule(
         "session.retry_interval", lambda text: 0.0 if text == "infinity" else seconds(text)
     ),
-    "mqtt.session_expiry_interval": Rule("session.persistent_client_expiration", lifetime),
+    "mqtt.session_expiry_interval": Rule("session.persistent_client_expiration", span),
     "mqtt.max_subscriptions": Rule("limits.max_subscriptions_per_client", zero_if_none),
     "mqtt.shared_subscription_strategy": Rule(
         "session.shared_subscription_policy", lambda text: _POLICIES.get(text, "random")

@@ -4,6 +4,7 @@ The rules of a broker are a table. What is known of a setting stands in one row:
 The tables of docs/migrating.md are made of them.
 """
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -257,14 +258,19 @@ def seconds(text: str) -> float:
 
 
 def lifetime(text: str) -> str:
-    """A span as `persistent_client_expiration` writes it, rounded up to hours."""
-    if text.strip().lower() in ("never", "infinity", "0"):
-        return "never"
+    """A span as `persistent_client_expiration` writes it."""
     found = re.fullmatch(r"([1-9][0-9]{0,8})([hdwmy])", text.strip().lower())
     if found is not None:
         return text.strip().lower()
-    hours = max(1, -(-int(seconds(text)) // 3600))
-    return f"{hours}h"
+    return span(text)
+
+
+def span(text: str) -> str:
+    """The same of a broker whose `m` is a minute, as EMQX has it; rounded up to minutes."""
+    if text.strip().lower() in ("never", "infinity", "0"):
+        return "never"
+    minutes = max(1, math.ceil(seconds(text) / 60))
+    return f"{minutes}min" if minutes % 60 else f"{minutes // 60}h"
 
 
 def address(text: str, otherwise: int) -> tuple[str, int]:

@@ -152,7 +152,7 @@ def test_emqx(tmp_path: Path) -> None:
     assert config.listeners["tcp_proxied"].mountpoint == "proxied/"
     assert config.session.max_packet_size == 1 << 20
     assert config.session.retry_interval == 30
-    assert config.session.persistent_client_expiration == "2h"
+    assert config.session.persistent_client_expiration == "30min"
     limits = config.limits
     assert (limits.flapping_limit, limits.flapping_window, limits.flapping_ban) == (15, 60, 300)
     assert config.log.level == "warning"
