@@ -55,7 +55,7 @@ class Problem(Struct, frozen=True):
     value: object = msgspec.UNSET
 
     def __str__(self) -> str:
-        source = f"{self.source}: " if self.source else ""
+        source = f"{self.source}: " if self.source not in (None, "", DEFAULT) else ""
         value = "" if self.value is msgspec.UNSET else f" = {shortened(toml_value(self.value))}"
         return f"{source}{printable(self.key)}{value}: {self.what}"
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from msgspec import UNSET
 from vmq_hooks import Checking, Mistake, Plugin
 
 from vmq.config.options import Config
@@ -12,7 +13,7 @@ from vmq.config.sources import ConfigError
 from vmq.config.streams import StreamOptions, check_name, from_plain
 from vmq.plugins.guard import PluginGuard
 from vmq.plugins.implementations import steps_of
-from vmq.plugins.loading import LoadError, load
+from vmq.plugins.loading import LoadError, NotThere, load
 
 
 def folder_of(options: PluginOptions) -> Path:
@@ -26,10 +27,15 @@ def prepare(name: str, options: PluginOptions) -> tuple[Plugin, Any]:
 
     Raises:
         LoadError: its code cannot be used.
-        ConfigError: one of its options is wrong, or missing.
+        ConfigError: one of its options is wrong, or missing, or there is no such plugin.
     """
     path = None if options.path is None else folder_of(options) / options.path
-    kind = load(name, path)
+    try:
+        kind = load(name, path)
+    except NotThere as error:
+        value = options.path if error.option else UNSET
+        problem = own_problem(name, options, error.option, error.what, value)
+        raise ConfigError([problem]) from error
     config = own_config(name, options, kind.Config)
     try:
         return kind(), config

@@ -46,6 +46,15 @@ class LoadError(Exception):
     """A plugin cannot be loaded; the text says which, and why."""
 
 
+class NotThere(LoadError):
+    """There is nothing to load: `what` is why, `option` which of the plugin's names it ("": the section)."""
+
+    def __init__(self, name: str, option: str, what: str) -> None:
+        super().__init__(f"plugin {name}: {what}")
+        self.option = option
+        self.what = what
+
+
 def installed() -> list[str]:
     """The names of the plugins that installed packages offer."""
     return sorted({each.name for each in entry_points(group=ENTRY_POINTS)})
@@ -130,7 +139,7 @@ def _execute(name: str, path: Path) -> ModuleType:
     """Executes a file, or a folder that is a package, under a name of its own."""
     file = path / "__init__.py" if path.is_dir() else path
     if not file.is_file():
-        raise LoadError(f"plugin {name}: there is no file {file}")
+        raise NotThere(name, "path", f"there is no file {file}")
     module_name = f"{_PREFIX}{name.replace('-', '_')}_{next(_NUMBERS)}"
     folders = [str(path)] if path.is_dir() else None
     spec = importlib.util.spec_from_file_location(
@@ -160,9 +169,8 @@ def _from_package(name: str) -> type[Plugin]:
     package = _package_of(name)
     if importlib.util.find_spec(package) is None:
         there = ", ".join(installed()) or "none"
-        raise LoadError(
-            f"plugin {name}: not installed (installed: {there}); give plugins.{name}.path for a file"
-        )
+        what = f"not installed (installed: {there}); give plugins.{name}.path for a file"
+        raise NotThere(name, "", what)
     return _load_anew(name, EntryPoint(name, package, ENTRY_POINTS))
 
 

@@ -47,7 +47,7 @@ def test_what_cannot_work_is_refused(file: Path, text: str, line: str) -> None:
     lines = refused(path=file)
     assert len(lines) == 1
     assert line in lines[0]
-    assert "cluster." in lines[0]
+    assert lines[0].startswith(("cluster.", str(file)))
 
 
 def test_with_a_key_other_machines_may_be_reached(file: Path) -> None:

@@ -48,10 +48,10 @@ WRONG = [
         'path = "good.py"\nlimit = 1\nnmae = "x"',
         'plugins.p.nmae = "x": unknown option; did you mean',
     ),
-    ('path = "gone.py"', "plugin p: there is no file"),
+    ('path = "gone.py"', 'vmq.toml: plugins.p.path = "gone.py": there is no file'),
     ('path = "broken.py"', "plugin p: ModuleNotFoundError: No module named 'nothing_of_this_name'"),
     ('path = "odd.py"\nlimit = 1', "hook auth_on_register has no 'user'"),
-    ("", "plugin p: not installed"),
+    ("", "vmq.toml: plugins.p: not installed"),
 ]
 
 
