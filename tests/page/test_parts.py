@@ -52,6 +52,8 @@ def test_nodes_are_shown_and_one_that_dies_is_taken_out(
     page.picture("cluster")
     other.kill()
     page.says("1,024 slots have no copy.")
+    one = "import('/page/views/cluster.js').then(view => view.missingOf([{slots_without_follower: 1}]))"
+    assert page.run(f"() => {one}") == "1 slot has no copy."
     page.says("This node does not reach b.")
     page.says("b: joined → joined, not reached")
     page.run(f"() => {{ {row}.click(); }}")

@@ -199,14 +199,18 @@ class SlotStatus:
         for store, seen in sorted(self._lagging.items()):
             if seen > looks:
                 name, count = self._name_of(store), self._lacks.behind[store]
-                yield f"the copies of {count} slots at node {name} are behind: acknowledgements wait for it"
+                yield f"the copies of {_slots(count)} at node {name} are behind: acknowledgements wait for it"
         alone, waiting = self._lacks.alone, self._lacks.waiting
         if self._looks <= looks:
             return
         if alone:
-            yield f"{alone} slots have no copy yet: their sessions are on the disk of this node alone"
+            yield f"{_slots(alone)} without a copy yet: what is in them is on the disk of this node alone"
         if waiting:
-            yield f"{waiting} slots wait for what other nodes have of them: their clients are not served"
+            yield f"{_slots(waiting)} still to get what other nodes have: clients there are not served"
+
+
+def _slots(count: int) -> str:
+    return f"{count} slot" if count == 1 else f"{count} slots"
 
 
 def _away(owner: SlotOwner, client_id: str) -> AwaySession:

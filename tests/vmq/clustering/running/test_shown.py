@@ -205,7 +205,7 @@ async def test_a_follower_that_is_behind_is_shown_by_name(
                 await until(lambda: lagging() == 1)
                 for _ in range(3):
                     a.status.look()
-                said = "the copies of 1 slots at node b are behind: acknowledgements wait for it"
+                said = "the copies of 1 slot at node b are behind: acknowledgements wait for it"
                 assert said in a.status.problems(2)
                 rows = cluster.list_members(nodes["a"])
                 assert {each.node: each.slots_behind for each in rows} == {"a": 0, "b": 1}

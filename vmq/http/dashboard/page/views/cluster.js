@@ -2,7 +2,7 @@
 
 import { get, remove } from "../api.js";
 import { confirmed, fill, h } from "../dom.js";
-import { bytes, clock, count, milliseconds } from "../format.js";
+import { bytes, clock, count, milliseconds, plural } from "../format.js";
 import { actions, attempt, button, failed, nothing, panel, repeat, table } from "../widgets.js";
 
 const KEPT = 100;
@@ -21,10 +21,10 @@ function note(rows) {
 }
 
 /** What slots of durable sessions lack, in words. */
-function missingOf(rows) {
+export function missingOf(rows) {
   const alone = rows.reduce((sum, row) => sum + (row.slots_without_follower || 0), 0);
   const waiting = rows.reduce((sum, row) => sum + (row.slots_waiting || 0), 0);
-  return [alone ? `${count(alone)} slots have no copy.` : "", waiting ? `${count(waiting)} slots of this node wait for what others have of them.` : ""].filter(Boolean).join(" ");
+  return [alone ? `${plural(alone, "slot has", "slots have")} no copy.` : "", waiting ? `${plural(waiting, "slot of this node waits", "slots of this node wait")} for what others have.` : ""].filter(Boolean).join(" ");
 }
 
 export function cluster() {
