@@ -7,6 +7,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect as connect_websocket
 from websockets.typing import Subprotocol
 
+from tests.conformance.websocket_wire import open_websocket
 from tests.listeners.conftest import ListenerFactory, tls
 from tests.support.byte_streams import SocketStream, TcpStream
 from tests.support.streams import connect_tcp, tls_wire
@@ -179,3 +180,13 @@ def test_behind_both_kinds_of_proxy_each_connection_counts_once(start: ListenerF
         broker.wait_log(f"closed client=forwarded-{number} peer=192.0.2.1 ")
     come("forger", b"192.0.2.66", "192.0.2.1")
     broker.wait_log("closed client=forger peer=192.0.2.66:56324 ")
+
+
+def test_a_broker_that_stops_says_so_to_websockets(start: ListenerFactory) -> None:
+    broker = start({"ws": {"url": "ws://127.0.0.1:0/mqtt"}})
+    wire, stream = open_websocket(broker.ws)
+    with wire:
+        wire.connect("c")
+        broker.terminate()
+        wire.expect_closed()
+        assert stream.close_code == 1001

@@ -51,6 +51,10 @@ CLOSE_CODES: Final = {
     LEAVING: CloseCode.GOING_AWAY,
 }
 
+#: Seconds for which what comes is dropped behind the close frame for something too large: who is closed while it sends
+#: is reset, and loses what it has not read, that frame with it.
+LINGER: Final = 1.0
+
 #: What an upgrade's request ends in.
 END_OF_REQUEST: Final = b"\r\n\r\n"
 
@@ -130,6 +134,8 @@ class WebSocket:
         #: Reasons at present not to read from the peer.
         self.pauses = 0
         self.peer_ended = False
+        #: The close frame is sent, and what comes is dropped.
+        self.lingers = False
 
     # The protocol of the TCP transport
 
@@ -138,6 +144,8 @@ class WebSocket:
         self.connection.connection_made(self)
 
     def data_received(self, data: bytes) -> None:
+        if self.lingers:
+            return
         self.connection.charge(len(data))
         if self.data:
             self.waiting.append(data)
@@ -151,6 +159,8 @@ class WebSocket:
     def eof_received(self) -> bool:
         """The peer sends no more; what it sent before is read first."""
         self.peer_ended = True
+        if self.lingers:
+            return False
         if not self.data:
             self.end()
         return bool(self.data)
@@ -207,7 +217,7 @@ class WebSocket:
         if self.is_held:
             self.is_held = False
             self.resume_reading()
-        if self.peer_ended:
+        if self.peer_ended and not self.lingers:
             self.end()
             self.transport.close()
 
@@ -412,7 +422,19 @@ class WebSocket:
         if data:
             self.transport.write(data)
         if b"" in pieces:  # the protocol's sign for the end of the stream
+            self.close_socket()
+
+    def close_socket(self) -> None:
+        """Ends the stream, behind a close frame for something too large a moment later."""
+        sent, later = self.protocol.close_sent, self.connection.core.call_later
+        is_large = sent is not None and sent.code == CloseCode.MESSAGE_TOO_BIG
+        if not is_large or later is None or self.peer_ended:
             self.transport.close()
+        elif not self.lingers:
+            self.lingers = True
+            if self.pauses:
+                self.transport.resume_reading()
+            later(LINGER, self.transport.close)
 
     def send_corked(self) -> None:
         self.connection.send_corked()
@@ -435,7 +457,7 @@ class WebSocket:
                 code = CLOSE_CODES.get(self.connection.state, CloseCode.POLICY_VIOLATION)
                 self.protocol.send_close(code)
                 self.send_pending()
-        self.transport.close()
+        self.close_socket()
 
     def abort(self) -> None:
         self.transport.abort()

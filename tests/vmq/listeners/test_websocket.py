@@ -1,6 +1,7 @@
 """The WebSocket listener's pieces, against the sans-I/O client of the `websockets` library."""
 
 import logging
+from collections.abc import Callable
 from http import HTTPStatus
 
 import pytest
@@ -26,7 +27,7 @@ from tests.vmq.memory_transport import MemoryTransport
 from tests.vmq.mqtt.strategies import cut
 from tests.vmq.support import House
 from vmq.core.cork import CLOSE
-from vmq.core.states import FAILED, LEAVING
+from vmq.core.states import CLOSING, FAILED, LEAVING, REFUSED
 from vmq.listeners.websocket import FRAME_SIZE, FRAMES_A_PASS, WebSocket
 from vmq.protocol.connection import Connection
 from vmq.protocol.listener_context import ListenerContext
@@ -363,23 +364,36 @@ def test_the_end_of_mqtt_closes_the_websocket_with_its_code(
     assert house.registry.subscribers == {}
 
 
-def test_who_is_refused_or_sent_away_hears_of_a_policy(house: House, client: WebClient) -> None:
-    client.send(connect_packet("", clean=False))
-    other = WebClient(house)
-    other.send(connect_packet("c"))
-    other.connection.close("disconnected by the operator")
-    house.core.outbox.flush()
-    other.pull()
-    assert client.close_codes == other.close_codes == [1008]
-
-
-@pytest.mark.parametrize(("state", "code"), [(LEAVING, 1001), (FAILED, 1011)])
-def test_a_broker_that_goes_or_fails_says_so(
-    house: House, client: WebClient, state: int, code: int
+@pytest.mark.parametrize("is_frame", [True, False])
+def test_who_still_sends_what_is_too_large_reads_why_before_it_is_cut_off(
+    house: House, client: WebClient, is_frame: bool
 ) -> None:
+    later: list[Callable[[], None]] = []
+    house.core.call_later = lambda _, call: later.append(call)
     client.send(connect_packet("c"))
+    packet = publish_packet("a", b"x" * (1 << 20))
+    client.protocol.send_binary(packet if is_frame else packet[:100])
+    data = b"".join(client.protocol.data_to_send())
+    house.options.max_packet_size = MAX_SIZE
+    client.connection.session.decoder.limit(MAX_SIZE, MAX_SIZE)
+    for _ in range(3):
+        client.socket.data_received(data)
+        house.settle()
+    client.pull()
+    assert client.close_codes == [1009]
+    assert client.transport.is_reading()
+    assert not client.transport.closed
+    (close,) = later
+    close()
+    assert client.transport.closed
+
+
+@pytest.mark.parametrize(
+    ("state", "code"), [(REFUSED, 1008), (CLOSING, 1008), (LEAVING, 1001), (FAILED, 1011)]
+)
+def test_the_broker_s_own_end_of_it_has_its_code(client: WebClient, state: int, code: int) -> None:
     client.connection.finish("", state)
-    house.core.outbox.flush()
+    client.connection.outbox.flush()
     client.pull()
     assert client.close_codes == [code]
 
