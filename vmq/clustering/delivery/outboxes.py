@@ -75,7 +75,7 @@ class Outboxes(Peers):
         self._up: set[str] = set()
         #: What is known of the peers' stores.
         self._known: dict[str, KnownPeer] = dict(stored_known(store))
-        #: Peers that are no members any more, each with the last batch that is for others.
+        #: Peers that are no members any more, each with the last batch that is for others; it may rise.
         self.lost: dict[str, bytes] = {}
         #: Told of each that is added.
         self.on_lost: Callable[[str], None] = lambda peer: None
@@ -306,10 +306,14 @@ class Outboxes(Peers):
         others = set(effect.members) - {self._node.name}
         belongs = self._node.machine.membership.belongs
         self.arrivals.keep(others)
-        for peer in sorted(self._outboxes.keys() - others - self.lost.keys()):
+        for peer in sorted(self._outboxes.keys() - others):
             self._up.discard(peer)
-            if belongs:
-                self._lose(self._outboxes[peer])
+            outbox = self._outboxes[peer]
+            if peer in self.lost:
+                if outbox.takes:
+                    self._lose(outbox)  # it was let in, and is gone again
+            elif belongs:
+                self._lose(outbox)
             else:
                 self.close(peer)  # this node is out: when it is back, what waits goes on
         for peer in sorted(others):
@@ -329,9 +333,11 @@ class Outboxes(Peers):
         self._passing.keep_all(outbox)
         outbox.lose()
         outbox.takes = False
+        is_new = outbox.peer not in self.lost
         self.lost[outbox.peer] = outbox.key
         self.dispatch.changed(outbox)
-        self.on_lost(outbox.peer)
+        if is_new:
+            self.on_lost(outbox.peer)
 
     def lose_others(self, members: Iterable[str]) -> None:
         """The same of all who were no members any more when this life began."""

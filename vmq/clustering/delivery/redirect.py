@@ -90,8 +90,8 @@ class Redirect:
     async def _run(self, peer: str) -> None:
         """Looks through an outbox until all is given, and tries again what fails for now."""
         outboxes = self._outboxes
-        outbox, end = outboxes.outbox(peer), outboxes.lost[peer]
-        while True:
+        outbox, done = outboxes.outbox(peer), b""
+        while (end := outboxes.lost[peer]) != done:  # it may be let in, and be gone again meanwhile
             try:
                 await outboxes.dispatch.on_disk()
                 for key, raw in outbox.stored(b"", end):
@@ -100,7 +100,7 @@ class Redirect:
                 log.exception("cannot look through what waits for %s; it is tried again", peer)
                 await asyncio.sleep(_AGAIN)
                 continue
-            break
+            done = end
         del self._tasks[peer]  # in the same pass: what is lost from now on is for another task
         outboxes.given(peer)
 

@@ -93,9 +93,11 @@ async def test_what_nobody_wants_any_more_is_dropped_and_told(
         assert not c.broker.registry().route(b"alone").nodes
 
 
-async def test_what_is_for_a_node_that_is_let_in_again_meanwhile_reaches_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@asynccontextmanager
+async def let_in(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[tuple[asyncio.Event, Life, Life, Life, Device, Device]]:
+    """The dead node is removed, and in again, while what waited for it waits for an event to go to others."""
     go_on = asyncio.Event()
     give_batch = Redirect._give_batch
 
@@ -106,15 +108,26 @@ async def test_what_is_for_a_node_that_is_let_in_again_meanwhile_reaches_it(
         await give_batch(self, peer, waiting, key, raw)
 
     monkeypatch.setattr(Redirect, "_give_batch", wait_longer)
-    async with three(tmp_path, monkeypatch, alone=True) as (a, b, c, member, publisher):
+    async with three(folder, monkeypatch, alone=True) as (a, b, c, member, publisher):
         await publish(publisher, *range(5))
         await join(member, c)
         cluster.remove(c.broker, "b", force=True)
         await until(lambda: "b" in clustering(c.broker).outboxes.lost)
         await b.start()
-        await until(lambda: clustering(b.broker).joining.excluded_by != "")
-        assert await clustering(b.broker).joining.join(a.address, 10)
-        await together(a.broker, b.broker, c.broker)
+        await come_back(a, b, c)
+        yield go_on, a, b, c, member, publisher
+
+
+async def come_back(a: Life, b: Life, c: Life) -> None:
+    await until(lambda: clustering(b.broker).joining.excluded_by != "")
+    assert await clustering(b.broker).joining.join(a.address, 10)
+    await together(a.broker, b.broker, c.broker)
+
+
+async def test_what_is_for_a_node_that_is_let_in_again_meanwhile_reaches_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with let_in(tmp_path, monkeypatch) as (go_on, _, b, c, member, publisher):
         async with Device("new", clean=True) as new:
             await new.connect(b.broker, ("t", 2))
             await until(lambda: is_subscribed(c.broker, "new", "b"))
@@ -127,3 +140,26 @@ async def test_what_is_for_a_node_that_is_let_in_again_meanwhile_reaches_it(
         assert new.log == numbered(*range(5, 10))
         assert sorted(member.log, key=int) == numbered(*range(10))
         assert not clustering(c.broker).outboxes.lost
+
+
+async def test_what_is_for_one_that_is_let_in_and_removed_again_waits_for_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was the first on the way to the node for ever, and nothing behind it counted as taken."""
+    async with let_in(tmp_path, monkeypatch) as (go_on, a, b, c, member, publisher):
+        async with Device("new", clean=True) as new:
+            await new.connect(b.broker, ("t", 2))
+            await until(lambda: is_subscribed(c.broker, "new", "b"))
+            await publish(publisher, 5)
+        cluster.remove(c.broker, "b", force=True)
+        await until(lambda: "b" not in clustering(c.broker).node.members)
+        go_on.set()
+        await until(lambda: not clustering(c.broker).outboxes.lost)
+        await come_back(a, b, c)
+        async with Device("newer", clean=True) as newer:
+            await newer.connect(b.broker, ("t", 2))
+            await until(lambda: is_subscribed(c.broker, "newer", "b"))
+            await publish(publisher, 6)
+            await newer.until(lambda: newer.log == ["6"])
+            await until(lambda: waits(c) == 0)
+        assert sorted(member.log, key=int) == numbered(*range(7))
