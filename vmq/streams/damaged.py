@@ -17,8 +17,8 @@ import pyarrow as pa
 from vmq.config.streams import StreamOptions
 from vmq.streams.log.errors import DamagedError
 from vmq.streams.log.index import Index
-from vmq.streams.log.partition import COPY, Partition
-from vmq.streams.log.segment import SUFFIX, Active, Header, Sealed, index_path
+from vmq.streams.log.partition import Partition
+from vmq.streams.log.segment import SUFFIX, Active, Header, Sealed, giver_of, index_path
 from vmq.streams.parking import Parking, take_in
 
 #: What the operator is told to do.
@@ -128,7 +128,7 @@ class DamagedPartition(Partition):
         self.unmerged: list[Sealed] = []
         self.gone = False
         self.closed = False
-        self.is_copy = (folder / COPY).exists()
+        self.giver = giver_of(folder)
         self.flaws = {}
         self.visible = 0
         segments = sorted(folder.glob("*" + SUFFIX))
@@ -161,7 +161,7 @@ class DamagedPartition(Partition):
         """Of none of its messages is it known that it is there."""
         return ""
 
-    def begin_at(self, base: int, is_copy: bool) -> None:
+    def begin_at(self, base: int, giver: str | None = None) -> None:
         """It begins and ends where it does."""
 
     def sync(self) -> None:

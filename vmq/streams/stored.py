@@ -20,7 +20,7 @@ from vmq.streams.log.columns import Projection, within
 from vmq.streams.log.errors import DamagedError, MissingError, StreamError, UnknownStreamError
 from vmq.streams.log.frame import END
 from vmq.streams.log.index import load
-from vmq.streams.log.partition import CHECKPOINT, COPY
+from vmq.streams.log.partition import CHECKPOINT
 from vmq.streams.log.recovery import examine, is_torn
 from vmq.streams.log.segment import (
     SUFFIX,
@@ -28,6 +28,7 @@ from vmq.streams.log.segment import (
     Header,
     SegmentFlawError,
     file_name,
+    giver_of,
     index_path,
     read_span,
     walk,
@@ -138,7 +139,7 @@ class StoredPartition:
     @property
     def is_copy(self) -> bool:
         """Whether what is here counts for nothing: another node owns the partition."""
-        return (self.folder / COPY).exists()
+        return giver_of(self.folder) is not None
 
     def segments(self) -> list[Path]:
         """The files, oldest first; those before the last are sealed.

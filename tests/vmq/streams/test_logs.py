@@ -53,7 +53,7 @@ class TwoNodes:
         self.made += 1
         made = options(partitions=3, segment_bytes=65_536)
         partition = Partition(self.folder / str(self.made), "s", number, made, Clock())
-        partition.begin_at(base, is_copy=False)
+        partition.begin_at(base)
         return partition
 
     def put(self, number: int, topic: int) -> None:
@@ -71,7 +71,7 @@ class TwoNodes:
             self.there[number] = other
             assert log.clear(log.end)
         else:
-            log.begin_at(other.earliest, is_copy=True)
+            log.begin_at(other.earliest, "there")
             give(other, log)
             log.accept_copy()
             other.close()

@@ -1,10 +1,10 @@
 """All messages between nodes, to and from bytes.
 
-Tags: 1 to 9 routing, 10 and 11 clients that come to another node, 50 to 59 streams, 61 to 64 wills, 65 to 69 looks at
-sessions and consumer groups, 70 to 72 jobs, 90 to 99 replicated streams, 100 to 117 slots and their links. 12 to 49 and
-60 had others before version 1002, and stay free. A message keeps its tag, and gets new fields at its end only, with
-defaults: so nodes of two versions understand each other while a cluster is upgraded. A message that is new raises
-`VERSIONS`: see `vmq_cluster.metadata.versions`.
+Tags: 1 to 9 routing, 10 and 11 clients that come to another node, 50 to 59, 73 and 74 streams, 61 to 64 wills, 65 to 69
+looks at sessions and consumer groups, 70 to 72 jobs, 90 to 99 replicated streams, 100 to 117 slots and their links. 12
+to 49 and 60 had others before version 1002, and stay free. A message keeps its tag, and gets new fields at its end
+only, with defaults: so nodes of two versions understand each other while a cluster is upgraded. A message that is new
+raises `VERSIONS`: see `vmq_cluster.metadata.versions`.
 """
 
 import struct
@@ -27,8 +27,10 @@ from vmq.clustering.messages.store_id import StoreName
 from vmq.clustering.messages.streams import (
     Append,
     AppendRun,
+    AskCopy,
     AskOffsets,
     AskPage,
+    CopyFound,
     Define,
     HoldPartition,
     Offsets,
@@ -49,8 +51,10 @@ AnyMessage = (
     | ClientMessage
     | Append
     | AppendRun
+    | AskCopy
     | AskOffsets
     | AskPage
+    | CopyFound
     | Define
     | PartitionHeld
     | HoldPartition

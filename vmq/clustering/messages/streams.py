@@ -118,6 +118,23 @@ class PartitionHeld(NodeMessage, frozen=True, tag=57):
     number: _Question
 
 
+class AskCopy(NodeMessage, frozen=True, tag=73):
+    """Have you the copy of a partition that I give you, whole up to here? If it `counts`, it is yours from now on."""
+
+    question: _Question
+    stream: StreamName
+    partition: _Partition
+    end: _Reached
+    counts: bool
+
+
+class CopyFound(NodeMessage, frozen=True, tag=74):
+    """The answer."""
+
+    question: _Question
+    is_whole: bool
+
+
 class AskPage(NodeMessage, frozen=True, tag=58):
     """Some messages of a partition of yours: see `vmq.streams.places.PageQuery`."""
 

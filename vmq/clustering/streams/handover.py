@@ -1,8 +1,9 @@
 """Rows of streams that go to another node: of partitions that are to have another owner, and all when this node leaves.
 
 **A change of the owner.** A partition is copied to the node that is to own it next, with its offsets, while it goes on
-here. The copy counts for nothing until the owner's record names that node. For the last rows, and the record, all nodes
-hold what is published for it (`vmq.clustering.streams.hold`).
+here. For the last rows, and the owner's record, all nodes hold what is published for it
+(`vmq.clustering.streams.hold`). The copy counts for nothing until its giver has heard that it is whole
+(`vmq.clustering.streams.copies`); before that nothing is deleted here.
 
 **Strays.** Rows of a partition may be here though another node owns it: two nodes had a stream of one name before they
 joined, or a message came late. They are sent to the owner, which appends them to what it has, and are deleted here when
@@ -15,6 +16,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from vmq.clustering.messages.streams import PartitionRows
+from vmq.clustering.streams.copies import GivenCopies
 from vmq.clustering.streams.hold import PartitionHolds
 from vmq.clustering.streams.metadata import chosen
 from vmq.clustering.streams.owners import Owners, is_unused
@@ -40,8 +42,12 @@ _LAST: Final = 1000
 _LONGEST_HOLD: Final = 5.0
 
 
+#: Seconds that a node has to take some rows of a copy.
+_LONGEST_SEND: Final = 60.0
+
+
 class HandoverRefusedError(Exception):
-    """Rows were dropped on their way: their receiver is no member any more."""
+    """A node does not have what was sent to it, or no member is there any more: it all stays here for now."""
 
 
 class Handover:
@@ -53,13 +59,17 @@ class Handover:
         owners: Owners,
         places: "RemotePartitions",
         holding: PartitionHolds,
+        copies: GivenCopies,
     ) -> None:
         self._streams = streams
         self._owners = owners
         self._places = places
         self._holding = holding
+        self._copies = copies
         #: One partition changes its owner at a time.
         self._giving = asyncio.Lock()
+        #: That one, once its next owner is asked whether it has all of it.
+        self._gone: Partition | None = None
         #: Partitions that have gone to another owner.
         self.given = 0
         self._loop = asyncio.get_running_loop()
@@ -101,12 +111,14 @@ class Handover:
         self._task = None
         if not task.cancelled():
             if error := task.exception():
-                log.error("rows of streams stay here for now: %s", error)
+                is_usual = isinstance(error, HandoverRefusedError)
+                level = logging.INFO if is_usual else logging.ERROR
+                log.log(level, "rows of streams stay here for now: %s", error)
             if self._has_any():
                 self.look_later()
 
-    def _stray(self) -> "tuple[Stream, Partition, str] | None":
-        """Rows that are another node's, and whose."""
+    def _stray(self) -> "tuple[Stream, Partition] | None":
+        """Rows that are another node's."""
         catalog = self._streams.catalog
         for stream in [] if catalog is None else catalog.streams.values():
             if stream.is_replicated:
@@ -117,7 +129,9 @@ class Handover:
                     continue
                 if partition.damage is not None:
                     continue  # what is left of it goes when it is mended
-                return stream, partition, owner
+                if partition is self._gone or partition in self._copies.coming:
+                    continue  # it changes its owner just now
+                return stream, partition
         return None
 
     def _misplaced(self) -> "tuple[Stream, Partition, str] | None":
@@ -143,18 +157,22 @@ class Handover:
 
     async def _give_all(self) -> None:
         while True:
-            if (found := self._stray()) is not None:
-                await self._give_rows(*found)
+            if (stray := self._stray()) is not None:
+                await self._give_rows(*stray)
             elif (found := self._misplaced()) is not None:
                 await self._give(*found)
             else:
                 return
 
-    async def _give_rows(self, stream: "Stream", partition: "Partition", owner: str) -> None:
-        end = await self._copy(partition, owner, partition.kept)
-        while not await self._clear(stream, partition, end):
-            end = await self._copy(partition, owner, end)
-        log.info("rows of stream=%s partition=%d are on %s", stream.name, partition.number, owner)
+    async def _give_rows(self, stream: "Stream", partition: "Partition") -> None:
+        """Sends each part to who owns the partition then: two nodes might send theirs to each other for ever."""
+        offset = partition.kept
+        while not await self._clear(stream, partition, offset):
+            owner = self._owners.owner(stream.name, partition.number)
+            if owner is None:
+                raise HandoverRefusedError(f"{stream.name} {partition.number} is here by now")
+            offset = await self._copy_part(partition, owner, offset)
+        log.info("rows of stream=%s partition=%d are with its owner", stream.name, partition.number)
 
     async def _clear(self, stream: "Stream", partition: "Partition", end: int) -> bool:
         """Deletes what another node has now; False if there is more by now."""
@@ -168,18 +186,25 @@ class Handover:
 
         `keeps`: they keep their offsets there.
         """
-        name, number = partition.stream, partition.number
         while offset + rest < partition.end:
-            raw, offset = await self._loop.run_in_executor(None, read, partition, offset, keeps)
-            end = offset if keeps else -1
-            await self._send(PartitionRows(name, number, -1, raw, end), node)
+            offset = await self._copy_part(partition, node, offset, keeps=keeps)
         return offset
+
+    async def _copy_part(
+        self, partition: "Partition", node: str, offset: int, *, keeps: bool = False
+    ) -> int:
+        raw, end = await self._loop.run_in_executor(None, read, partition, offset, keeps)
+        rows = PartitionRows(partition.stream, partition.number, -1, raw, end if keeps else -1)
+        # Who gives up a copy begins it anew; rows that were sent without would be there twice.
+        async with asyncio.timeout(_LONGEST_SEND if keeps else None):
+            await self._send(rows, node)
+        return end
 
     async def _send(self, rows: PartitionRows, node: str) -> None:
         """Returns when a node has some rows.
 
         Raises:
-            RefusedError: it is no member any more.
+            HandoverRefusedError: it is no member any more.
         """
         done: asyncio.Future[bool] = self._loop.create_future()
 
@@ -211,7 +236,10 @@ class Handover:
                 return False
             try:
                 await self._give(stream, partition, chosen(stream.name, number, up))
-            except (HandoverRefusedError, StreamError, OSError) as error:
+            except HandoverRefusedError as error:
+                log.info("partition %d of %s stays for now: %s", number, stream.name, error)
+                await asyncio.sleep(_AGAIN)
+            except (StreamError, OSError) as error:
                 log.error("partition %d of %s stays: %s", number, stream.name, error)
                 return False
         while await self._is_anything_left():  # what came while owners changed
@@ -240,7 +268,7 @@ class Handover:
         """Gives one partition to a node, with its offsets.
 
         Raises:
-            RefusedError: the node is no member any more.
+            HandoverRefusedError: the node has no copy, or is no member any more.
             OSError: the disk, or the node did not answer in time.
         """
         async with self._giving:
@@ -248,14 +276,18 @@ class Handover:
                 return  # somebody else had the same thought
             first = partition.kept
             # Of no rows: whatever the copy had before is none, and offsets go on where they were.
-            await self._send(
-                PartitionRows(partition.stream, partition.number, first, pack(EMPTY)), node
-            )
+            begin = PartitionRows(partition.stream, partition.number, first, pack(EMPTY))
+            async with asyncio.timeout(_LONGEST_SEND):
+                await self._send(begin, node)
+                await self._check(partition, node, first)
             # Not to the very end, which may go on for ever.
             offset = await self._copy(partition, node, first, _LAST, keeps=True)
-            offset = await self._hand_over(stream, partition, node, offset)
-            while not await self._clear(stream, partition, offset):  # a put was faster
-                offset = await self._copy(partition, node, offset)
+            try:
+                offset = await self._hand_over(stream, partition, node, offset)
+                while not await self._clear(stream, partition, offset):  # a put was faster
+                    offset = await self._copy(partition, node, offset)
+            finally:
+                self._gone = None
         self.given += 1
         self.look_later()  # should anything have been on its way to the disk
         log.info("stream=%s partition=%d is on %s", stream.name, partition.number, node)
@@ -272,9 +304,21 @@ class Handover:
                 while offset < partition.end:
                     offset = await self._copy(partition, node, offset, keeps=True)
                     await commits.wait()
-            partition.become_copy()
-            self._streams.set_owner(name, number, node)
+                self._gone = partition
+                await self._check(partition, node, offset, counts=True)
+            if self._owners.owner(name, number) is None:
+                self._streams.set_owner(name, number, node)
         return offset
+
+    async def _check(
+        self, partition: "Partition", node: str, end: int, *, counts: bool = False
+    ) -> None:
+        """Returns if a node has a copy up to an offset, and this one still owns the partition."""
+        name, number = partition.stream, partition.number
+        if self._owners.owner(name, number) is not None:
+            raise HandoverRefusedError(f"{name} {number} is another node's by now")
+        if not await self._copies.is_whole(node, name, number, end, counts=counts):
+            raise HandoverRefusedError(f"{node} has no copy of {name} {number}")
 
 
 def read(partition: "Partition", offset: int, keeps: bool) -> tuple[bytes, int]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from vmq.clustering.delivery.outboxes import Outboxes
 from vmq.clustering.messages.streams import Append, AppendRun, Define, PartitionRows
 from vmq.clustering.streams.routed_appender import RoutedAppender
+from vmq.clustering.streams.view import LooksLater
 from vmq.core.context import Core
 from vmq.core.on_commit import OnCommit
 from vmq.durable import Durable
@@ -30,12 +31,6 @@ class TakesRows(Protocol):
     """`vmq.clustering.streams.remote_partitions.RemotePartitions`."""
 
     def take_rows(self, peer: str, message: PartitionRows) -> int: ...
-
-
-class LooksLater(Protocol):
-    """`vmq.clustering.streams.handover.Handover`."""
-
-    def look_later(self) -> None: ...
 
 
 class InboxStreams(Protocol):

@@ -291,6 +291,10 @@ class RemotePartitions:
         if stream is None or catalog is None or message.partition >= len(stream.partitions):
             log.warning("rows from %s are dropped: no stream %r", peer, message.stream)
             return 0
+        is_given = message.first >= 0 or message.end >= 0
+        if message.first >= 0 and self._streams.owner(message.stream, message.partition) is None:
+            log.warning("%s gives this node a partition of %s that it has", peer, message.stream)
+            return 0  # it hears so when it asks
         try:
             rows = unpack(message.rows, message.end)
         except RowsError as error:
@@ -301,7 +305,7 @@ class RemotePartitions:
         item = Item(stream.partitions[message.partition], rows, appender.keys, safe)
         item.newest = newest_of(rows)
         item.first, item.end = message.first, message.end
-        item.is_copy = self._streams.owner(message.stream, message.partition) is not None
+        item.giver = peer if is_given else None
         stream.appender.messages += rows.num_rows
         return catalog.commits.add(item, rows.nbytes)
 

@@ -25,6 +25,7 @@ from vmq.clustering.messages.streams import (
     PageFound,
     PartitionHeld,
 )
+from vmq.clustering.streams.copies import GivenCopies
 from vmq.clustering.streams.damage import StreamDamage
 from vmq.clustering.streams.definitions import Definitions
 from vmq.clustering.streams.figures import stream_families
@@ -86,6 +87,7 @@ class Streams(StreamFinder):
         born = outboxes.life if outboxes.is_new else 0
         self._owners = Owners(node.name, self._records, self._begin_at, born)
         self._holding = PartitionHolds(node.name, core, outboxes, self)
+        self._copies = GivenCopies(self, outboxes)
         self.damage = StreamDamage(node.name, self._records)
         self.catalog: Catalog | None = None
         self._definitions: Definitions | None = None
@@ -150,7 +152,7 @@ class Streams(StreamFinder):
             self.own_name, self._records, catalog, lambda: self._members, *looks
         )
         self.places = catalog.places = RemotePartitions(self, self._outboxes)
-        self.handover = Handover(self, self._owners, self.places, self._holding)
+        self.handover = Handover(self, self._owners, self.places, self._holding, self._copies)
         self.failure = ""
         self.replicas.on_hosts = definitions.spread
         self.replicas.begin(catalog)
@@ -252,7 +254,7 @@ class Streams(StreamFinder):
         return found or {self.own_name}
 
     def set_owner(self, stream: str, partition: int, node: str) -> None:
-        """Gives a partition of this node to another one."""
+        """Says who owns a partition from now on: it goes from this node to another, or has come here."""
         self._records.own(stream, partition, node)
         self._look_again()
 
@@ -280,7 +282,7 @@ class Streams(StreamFinder):
     def lacking_room(self, name: str, numbers: range, copies: int) -> str:
         """Why nodes have no room for these partitions of a stream; "" if they have.
 
-        Copies may be on any member: one that keeps no streams yet does as soon as it hears of one.
+        GivenCopies may be on any member: one that keeps no streams yet does as soon as it hears of one.
         """
         room = self._room()
         if copies > 1:

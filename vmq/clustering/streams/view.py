@@ -10,6 +10,12 @@ if TYPE_CHECKING:
     from vmq.streams.catalog import Catalog, Stream
 
 
+class LooksLater(Protocol):
+    """`vmq.clustering.streams.handover.Handover`."""
+
+    def look_later(self) -> None: ...
+
+
 class StreamsView(Protocol):
     """The streams of one node, as `vmq.clustering.streams.service.Streams` has them."""
 
@@ -19,6 +25,8 @@ class StreamsView(Protocol):
     def catalog(self) -> Catalog | None: ...
     @property
     def replicas(self) -> Replicas: ...
+    @property
+    def handover(self) -> LooksLater | None: ...
     @property
     def members(self) -> set[str]: ...
     @property

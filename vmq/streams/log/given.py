@@ -16,6 +16,27 @@ from vmq.streams.log.schema import COMPACTED
 _NOTHING: Final = pa.RecordBatch.from_pylist([], schema=COMPACTED)
 
 
+def takes_from(partition: Partition, giver: str | None) -> bool:
+    """Whether rows go behind what is here: those of the node that gives this copy, and any of this node's own (None).
+
+    Its own are acknowledged, and a copy may begin anew, or end nowhere: it goes before them.
+
+    Raises:
+        OSError: the disk; call it again before anything else is written.
+    """
+    if giver is None and partition.giver is not None:
+        partition.begin_at(partition.active.index.end)
+    return giver in (None, partition.giver)
+
+
+def has_copy(partition: Partition, giver: str, end: int, *, counts: bool) -> bool:
+    """Whether the copy that a node gives is here, whole up to an offset; it is the partition then if it `counts`."""
+    is_here = partition.giver == giver and partition.active.index.end == end
+    if is_here and counts:
+        partition.accept_copy()
+    return is_here
+
+
 def append_given(partition: Partition, rows: pa.RecordBatch, newest: int, end: int) -> None:
     """Appends rows whose offsets reach up to an end; what came before, and comes again, is passed over.
 

@@ -28,12 +28,14 @@ from vmq.streams.log.index import Index
 from vmq.streams.log.ordered.beside import BytesBeside
 from vmq.streams.log.recovery import examine, recover_active, recover_sealed
 from vmq.streams.log.segment import (
+    COPY,
     SUFFIX,
     Active,
     Header,
     Sealed,
     expired,
     file_name,
+    giver_of,
     index_path,
     sealed_of,
 )
@@ -47,8 +49,6 @@ MANY: Final = 256
 SMALL: Final = 1 << 16
 
 CHECKPOINT: Final = "checkpoint"
-#: Stands beside segments that are a copy of another node's, which still owns the partition.
-COPY: Final = "copy"
 
 
 class Partition:
@@ -92,7 +92,8 @@ class Partition:
         #: The stream is being deleted: nothing more is written, and every sealed segment may go.
         self.gone = False
         self.closed = False
-        self.is_copy = (folder / COPY).exists()
+        #: The node that gives this copy, which counts for nothing yet; None: it is the partition.
+        self.giver = giver_of(folder)
         #: Segments in which damage was found since the start.
         self.flaws: dict[Path, DamagedError] = {}
         #: Readers see offsets below `end`, and bytes of the active segment below `visible`.
@@ -322,40 +323,41 @@ class Partition:
         self.visible = fresh.index.size
         self.end = fresh.index.end
 
-    def begin_at(self, base: int, is_copy: bool) -> None:
+    @property
+    def is_copy(self) -> bool:
+        """Whether these rows count for nothing."""
+        return self.giver is not None
+
+    def begin_at(self, base: int, giver: str | None = None) -> None:
         """Has a partition without rows, or with a copy that counts for nothing, begin with an offset.
 
-        One with rows of its own goes on as it is.
+        One with rows of its own goes on as it is. `giver`: the node whose copy begins; None: the partition itself does.
 
         Raises:
             OSError: the disk; call it again before anything else is written.
         """
         before = self.active
         is_empty = self.kept == before.index.end
-        if not is_empty and not self.is_copy:
+        if not is_empty and self.giver is None:
             return
-        if is_copy:
-            self.become_copy()
-        if is_empty and base == before.index.end:
-            return
-        self._forget_sealed()
-        before.path.unlink(missing_ok=True)  # first: two segments would have to join
-        fresh = self._begin(base)
-        with self.changed:
-            self._go_on(fresh)
-        before.file.close()
-
-    def become_copy(self) -> None:
-        """These rows count for nothing from now on: another node has them."""
-        if not self.is_copy:
-            (self.folder / COPY).touch()
-            self.is_copy = True
+        if giver is not None:
+            (self.folder / COPY).write_text(giver, encoding="utf-8")
+            self.giver = giver
+        if not is_empty or base != before.index.end:
+            self._forget_sealed()
+            before.path.unlink(missing_ok=True)  # first: two segments would have to join
+            fresh = self._begin(base)
+            with self.changed:
+                self._go_on(fresh)
+            before.file.close()
+        if giver is None:
+            self.accept_copy()
 
     def accept_copy(self) -> None:
         """What was a copy is the partition from now on."""
         if self.is_copy:
             (self.folder / COPY).unlink(missing_ok=True)
-            self.is_copy = False
+            self.giver = None
 
     def clear(self, end: int) -> bool:
         """Deletes all rows if there are none from an offset on; they are on another node.
@@ -370,7 +372,6 @@ class Partition:
         self._forget_sealed()
         if self.archive is not None:
             self.archive.forget()
-        self.accept_copy()
         return True
 
     def _forget_sealed(self) -> None:

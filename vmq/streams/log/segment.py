@@ -27,6 +27,8 @@ from vmq.streams.log.schema import COMPACTED, STORED, segment_schema
 #: The registered extension of Arrow IPC streams.
 SUFFIX: Final = ".arrows"
 INDEX_SUFFIX: Final = ".index"
+#: Stands beside segments that are a copy of another node's, which still owns the partition; names that node.
+COPY: Final = "copy"
 
 #: Bytes that are read at a time; a batch that has more is read whole.
 WINDOW: Final = 1 << 20
@@ -43,6 +45,12 @@ def file_name(base: int) -> str:
 def index_path(path: Path) -> Path:
     """Where the index of a segment lies."""
     return path.with_suffix(INDEX_SUFFIX)
+
+
+def giver_of(folder: Path) -> str | None:
+    """Whose copy lies in a partition's folder; None: it is the partition. Versions before named nobody: ""."""
+    mark = folder / COPY
+    return mark.read_text(encoding="utf-8") if mark.exists() else None
 
 
 class Header:

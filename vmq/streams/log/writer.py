@@ -18,7 +18,7 @@ import pyarrow as pa
 from vmq.durable import Durable
 from vmq.streams.log.errors import PartitionFailures
 from vmq.streams.log.gathering import Gathering
-from vmq.streams.log.given import append_given
+from vmq.streams.log.given import append_given, takes_from
 from vmq.streams.log.keys import Keys
 from vmq.streams.log.partition import Partition
 from vmq.streams.log.small import FewRows
@@ -78,8 +78,8 @@ class Item:
         self.first = -1
         #: Up to where they reach, if they keep their offsets (`vmq.streams.log.given`); -1: they go on behind the last.
         self.end = -1
-        #: The copy counts for nothing yet.
-        self.is_copy = False
+        #: The node that gives them for its copy here; None: they are the partition's own.
+        self.giver: str | None = None
 
     def batch(self) -> pa.RecordBatch | FewRows:
         """The rows as they are written."""
@@ -195,7 +195,9 @@ class PartitionWriter:
                 partition = item.partition
                 self.unclean.add(partition)
                 if item.first >= 0:
-                    partition.begin_at(item.first, item.is_copy)
+                    partition.begin_at(item.first, item.giver)
+                if not takes_from(partition, item.giver):
+                    continue  # its giver still has them, and asks
                 before = partition.active
                 batch = item.batch()
                 partition.room.check(partition.folder, batch.nbytes)

@@ -51,7 +51,7 @@ class ReplicaPartition(Partition):
         self.changed = threading.Lock()
         self.gone = False
         self.closed = False
-        self.is_copy = False
+        self.giver = None
         self.flaws = {}
         self.begin()
         self.show((), None, 0, 0)
@@ -119,7 +119,7 @@ class ReplicaPartition(Partition):
         self.shut(clean=False)
         if self.archive is not None:
             self.archive.forget()
-        self.is_copy = False
+        self.giver = None
         self.show((), None, 0, 0)
         for path in self.folder.iterdir():
             if path.is_dir():

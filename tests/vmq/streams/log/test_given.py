@@ -56,7 +56,7 @@ def test_a_compacted_partition_is_given_with_its_offsets(tmp_path: Path) -> None
     expected = by_offset(here)
     assert 0 < len(expected) < here.end
     there = make(tmp_path / "there", Clock(), **OPTIONS)
-    there.begin_at(here.kept, True)
+    there.begin_at(here.kept, "a")
     offset, parts = here.kept, 0
     while offset < here.end:
         offset, parts = give(here, there, offset, times=2), parts + 1
@@ -106,7 +106,7 @@ def test_who_is_killed_meanwhile_can_be_given_it_again(
 ) -> None:
     here = compacted(tmp_path / "here")
     there = make(tmp_path / "there", Clock(), **OPTIONS)
-    there.begin_at(0, True)
+    there.begin_at(0, "a")
 
     def die(_base: int) -> None:
         raise KilledError
@@ -119,7 +119,7 @@ def test_who_is_killed_meanwhile_can_be_given_it_again(
     there = make(tmp_path / "there", Clock(), **OPTIONS)
     put(there, [row(300)])
     assert max(by_offset(there)) == there.end - 1
-    there.begin_at(here.kept, True)
+    there.begin_at(here.kept, "a")
     offset = here.kept
     while offset < here.end:
         offset = give(here, there, offset)

@@ -330,10 +330,10 @@ def test_options_change_for_what_comes_next(tmp_path: Path) -> None:
 
 def test_an_empty_partition_begins_anywhere_once(tmp_path: Path) -> None:
     partition = make(tmp_path)
-    partition.begin_at(1000, is_copy=False)
+    partition.begin_at(1000)
     assert (partition.earliest, partition.end, partition.is_copy) == (1000, 1000, False)
     put(partition, rows_from(0, 3))
-    partition.begin_at(5000, is_copy=False)  # it has rows of its own
+    partition.begin_at(5000)  # it has rows of its own
     assert (partition.earliest, partition.end) == (1000, 1003)
     partition.close()
     again = make(tmp_path)
@@ -344,7 +344,7 @@ def test_an_empty_partition_begins_anywhere_once(tmp_path: Path) -> None:
 def test_a_copy_begins_anew_until_it_is_accepted(tmp_path: Path) -> None:
     partition = make(tmp_path, segment_bytes=1)
     for base in (10, 10, 4):
-        partition.begin_at(base, is_copy=True)
+        partition.begin_at(base, "a")
         put(partition, rows_from(0, 3))
         put(partition, rows_from(3, 3))
         assert (partition.earliest, partition.end) == (base, base + 6)
@@ -353,7 +353,7 @@ def test_a_copy_begins_anew_until_it_is_accepted(tmp_path: Path) -> None:
     assert partition.is_copy
     assert read_all(partition) == rows_from(0, 6)
     partition.accept_copy()
-    partition.begin_at(50, is_copy=True)
+    partition.begin_at(50, "a")
     assert (partition.earliest, partition.end) == (4, 10)
     assert not make(tmp_path / "other").is_copy
 
@@ -362,12 +362,10 @@ def test_what_another_node_has_is_deleted_unless_there_is_more(tmp_path: Path) -
     partition = make(tmp_path, segment_bytes=1)
     put(partition, rows_from(0, 3))
     put(partition, rows_from(3, 3))
-    partition.become_copy()
     assert not partition.clear(3)
     assert read_all(partition) == rows_from(0, 6)
-    assert partition.is_copy
     assert partition.clear(6)
-    assert (partition.earliest, partition.end, partition.is_copy) == (6, 6, False)
+    assert (partition.earliest, partition.end) == (6, 6)
     assert len(list(tmp_path.glob("*.arrows"))) == 1
     put(partition, rows_from(6, 1))
     assert read_all(partition) == rows_from(6, 1)
