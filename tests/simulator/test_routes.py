@@ -114,8 +114,8 @@ def _in_reach(self: SubscribeBarrier) -> set[str]:
 @pytest.mark.parametrize(
     ("part", "seed"),
     [
-        ((ClusterRoutes, "_release", _by_any_epoch), 7),
-        ((SubscribeBarrier, "_members", _in_reach), 1),
+        ((ClusterRoutes, "_release", _by_any_epoch), 4),
+        ((SubscribeBarrier, "_members", _in_reach), 18),
     ],
     ids=["what an owner said before", "who is away"],
 )

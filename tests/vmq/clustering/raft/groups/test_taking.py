@@ -111,8 +111,8 @@ def test_of_rows_that_are_its_own_a_node_is_told_where_its_copy_cannot_know_it(
     leading.progress["x"] = Progress(0, 0.0)
     leading.progress["x"].knows = 1 << 40
     is_told = []
-    for dots in (["x1"], ["x1"], ["x1", "x2"], ["x3", "y1"], ["x4", "x5"]):
-        take = node.take(DOTTED + "x", [each.encode() for each in dots])
+    for dots in ([b"x1"], [b"x1"], [b"x1", b"x2"], [b"x3", b"y1"], [b"x4", b"x5"]):
+        take = node.take(DOTTED + "x", dots)
         take.rows.dots += [(store, "b", int(number)) for store, number in dots]
         before = len(node.answers)
         node.hand_in(take)
