@@ -113,7 +113,7 @@ def test_of_rows_that_are_its_own_a_node_is_told_where_its_copy_cannot_know_it(
     is_told = []
     for dots in ([b"x1"], [b"x1"], [b"x1", b"x2"], [b"x3", b"y1"], [b"x4", b"x5"]):
         take = node.take(DOTTED + "x", dots)
-        take.rows.dots += [(store, "b", int(number)) for store, number in dots]
+        take.rows.dots += [(each[:1].decode(), "b", int(each[1:])) for each in dots]
         before = len(node.answers)
         node.hand_in(take)
         for _ in range(2):  # the pass that takes it, and the one behind that
