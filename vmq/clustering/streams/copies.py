@@ -36,7 +36,7 @@ class GivenCopies:
         self._asked: dict[int, asyncio.Future[bool]] = {}
         #: The last question of each peer, and what comes of it: it may be asked again.
         self._answers: dict[str, tuple[int, asyncio.Future[bool]]] = {}
-        #: GivenCopies that become partitions of this node, which does not say so yet.
+        #: Copies that become partitions of this node, which does not say so yet.
         self.coming: set[Partition] = set()
         outboxes.on(AskCopy, self._on_ask)
         outboxes.on(CopyFound, self._on_found)

@@ -282,7 +282,7 @@ class Streams(StreamFinder):
     def lacking_room(self, name: str, numbers: range, copies: int) -> str:
         """Why nodes have no room for these partitions of a stream; "" if they have.
 
-        GivenCopies may be on any member: one that keeps no streams yet does as soon as it hears of one.
+        Copies may be on any member: one that keeps no streams yet does as soon as it hears of one.
         """
         room = self._room()
         if copies > 1:
