@@ -26,7 +26,7 @@ def test_what_is_dropped_is_told_once_a_minute(
     log.look()
     assert lines(caplog) == ["dropped client=away reason=store_full messages=3 bytes=30" + ADVICE]
     losses.add("", "slow", "queue_full", 10)
-    losses.add("site", "\0moving", "expired", 5)
+    losses.add("site", "moving", "expired", 5)
     house.clock.advance(EVERY - 1)
     log.look()
     assert lines(caplog) == []

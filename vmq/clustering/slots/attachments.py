@@ -94,7 +94,7 @@ class Attachments:
             return
         is_known = register.connection == asked.connection
         rank = asked.rank or (register.rank if is_known else register.rank + 1)
-        is_older = (rank, asked.connection) < (register.rank, register.connection)
+        is_older = self._is_older((rank, asked.connection), (register.rank, register.connection))
         if is_older or asked.connection in self.away.replaced:
             self._here.send(front, AttachRefused(asked.client, asked.connection))
             return
@@ -125,6 +125,9 @@ class Attachments:
     def _front_of(self, client: str) -> int:
         served = self.serving.get(client)
         return 0 if served is None else served.front
+
+    def _is_older(self, one: tuple[int, int], other: tuple[int, int]) -> bool:
+        return one < other
 
     def _is_nobody(self, client: str) -> bool:
         """Whether there is nothing of a client that a clean connection could end."""
