@@ -24,7 +24,7 @@ UPLOT := 1.6.32
 PYTEST_ARGS ?=
 # What make demo passes on, as in make demo DEMO_ARGS='--self-test'.
 DEMO_ARGS ?=
-# Processes that the tests are spread over (tests/support/spreading.py): three a core, since many tests wait.
+# Processes that the tests are spread over (tests/support/forking.py): three a core, since many tests wait.
 JOBS ?= $(shell echo $$(( 3 * $$(nproc) )))
 FUZZ_SECONDS ?= 600
 SOAK_MINUTES ?= 10
@@ -67,11 +67,10 @@ build: $(BUILT) ## compile the core and install vmq into .venv
 	@echo "==> build: vmq is in $(VENV), $(if $(VMQ_PURE),interpreted,compiled)"
 
 test: ## run the whole suite
-	@$(MAKE) --jobs 3 build $(VENV)/.dev $(NODE_TESTS)/node_modules/.package-lock.json
-	@$(MAKE) mosquitto haproxy chromium curl databases java
+	@$(MAKE) --jobs 4 build $(VENV)/.dev $(NODE_TESTS)/node_modules/.package-lock.json tools
 	$(compile_tests)
 	@echo "==> test: the whole suite, $(if $(VMQ_PURE),interpreted,compiled)"
-	@CI=1 $(BIN)/python -m pytest --benchmark-disable --numprocesses $(JOBS) --dist loadfile $(PYTEST_ARGS)
+	@CI=1 $(BIN)/python -m pytest --benchmark-disable --numprocesses $(JOBS) $(PYTEST_ARGS)
 
 check: $(VENV)/.dev ## format, lint, types, layers
 	@echo "==> check: ruff format, ruff check, mypy --strict, import-linter"
@@ -236,11 +235,16 @@ $(NODE_TESTS)/node_modules/.package-lock.json: $(wildcard $(NODE_TESTS)/package-
 	@npm ci --prefix $(NODE_TESTS) --no-audit --no-fund --loglevel=error
 	@touch $@
 
-# pytest rewrites each file of tests before it is compiled: in a fresh tree each of its processes would do that for all files.
+# pytest rewrites each file of tests before it is compiled, which in a fresh tree two processes do in half the time.
 define compile_tests
 	@[ -d tests/__pycache__ ] || { collect="$(BIN)/python -m pytest --collect-only -q"; echo "==> setup: the files of tests"; \
 		$$collect tests/vmq > /dev/null 2>&1 & $$collect --ignore tests/vmq > /dev/null 2>&1; wait; } || true
 endef
+
+# What the whole suite needs of Debian, one after the other beside the compiler: apt-get does one thing at a time.
+.PHONY: tools
+tools:
+	@for each in mosquitto haproxy chromium curl databases java; do $(MAKE) "$$each" || exit; done
 
 # The clients, and the broker that figures are compared with. Debian starts the broker on installing it, on our port.
 .PHONY: mosquitto
@@ -327,12 +331,12 @@ define suite_of_wheel
 endef
 
 # $(1) name, $(2) VMQ_PURE, $(3) tests: run tests that are copied to a temporary folder, from where the repository cannot be
-# imported. With them goes what pytest has compiled of them, if it has: otherwise each of its processes compiles all anew.
+# imported. With them goes what pytest has compiled of them, if it has.
 define tests_outside
 	@echo "==> test-$(1): $(3)"
 	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT \
 		&& tar --create --exclude=node_modules tests config pyproject.toml $(wildcard docs) | tar --extract --directory "$$folder" \
 		&& python=$$PWD/build/$(1)/venv/bin/python && cd "$$folder" \
 		&& "$$python" -c 'import sys, vmq; sys.exit(vmq.is_compiled() != (sys.argv[1] == "0"))' $(2) \
-		&& "$$python" -m pytest --benchmark-disable --numprocesses $(JOBS) --dist loadfile $(3) $(PYTEST_ARGS)
+		&& "$$python" -m pytest --benchmark-disable --numprocesses $(JOBS) $(3) $(PYTEST_ARGS)
 endef

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import pytest
 
@@ -20,10 +20,7 @@ from vmq.cli.memory import collect_rarely
 from vmq.testing.forks import fork_helpers
 from vmq.testing.process import BrokerProcess
 
-if TYPE_CHECKING:
-    from xdist.remote import Producer
-
-    from tests.support.spreading import ByFile
+pytest_plugins = ["tests.support.forking"]
 
 # On a bare checkout the programs that tests start find the packages of the shelves as the tests do.
 _SHELVES = [Path(__file__).parents[1] / name for name in ("hooks", "cluster")]
@@ -36,13 +33,6 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 _MEMORY = Path("/dev/shm")
 if "TMPDIR" not in os.environ and _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > 4 << 30:
     os.environ["TMPDIR"] = tempfile.tempdir = str(_MEMORY)
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByFile:
-    from tests.support.spreading import ByFile
-
-    return ByFile(config, log)
 
 
 # A suite that a shell runs in its background has SIGINT ignored, and so would the programs that tests interrupt.

@@ -11,9 +11,6 @@ what takes longest is begun first: in the end nobody waits long for the last.
 from collections.abc import Collection
 from typing import Final
 
-from xdist.scheduler import LoadScopeScheduling
-from xdist.workermanage import WorkerController
-
 #: Of Spark's tests those that start applications of their own instead of sharing the session.
 APPLICATIONS: Final = ("tests/spark/test_demo.py", "tests/spark/test_exactly_once.py")
 #: Folders whose tests share what they start.
@@ -64,15 +61,3 @@ def _place_of(scope: str) -> int:
     order = (*LONGEST, *PROGRAMS)
     found = [(len(each), at) for at, each in enumerate(order) if scope.startswith(each)]
     return max(found)[1] if found else len(order)
-
-
-class ByFile(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
-    """Gives a process a scope at a time."""
-
-    def _split_scope(self, nodeid: str) -> str:
-        return scope_of(nodeid)
-
-    def _assign_work_unit(self, node: WorkerController) -> None:
-        scope = next_of(self.workqueue, programs=node is not self.nodes[-1])
-        self.workqueue.move_to_end(scope, last=False)  # the base takes the first
-        super()._assign_work_unit(node)

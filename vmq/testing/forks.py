@@ -93,6 +93,12 @@ def fork_helpers() -> None:
         _fork_helpers(lambda: _server_now(True))
 
 
+def fork_from_one() -> None:
+    """Starts what brokers are forked from, for this process and all that it forks from now on."""
+    for more in (False, True):
+        _server_now(more)
+
+
 def _server_now(more: bool) -> "_Server":
     early = _early(_own_env())
     with _one_at_a_time:
@@ -207,8 +213,7 @@ class _Server:
     """The process that forks, at the other end of a socket."""
 
     def __init__(self, orders: socket.socket) -> None:
-        self._lock = threading.Lock()
-        self._socket = orders
+        self._socket = orders  # other processes may have it, too: what it answers comes by a pipe
 
     def fork(
         self,
@@ -238,12 +243,11 @@ class _Server:
             stack.callback(os.close, status_end)
             order = {"module": module, "arguments": [*arguments], "env": {**env}, "files": [*files]}
             order["cwd"] = str(Path.cwd())
-            with self._lock:
-                given = [*ends, status_end, *files]
-                socket.send_fds(self._socket, [json.dumps(order).encode()], given)
-                pid = int.from_bytes(self._socket.recv(8), "little")
-            if not pid:
-                raise ChildProcessError("the process that forks brokers has ended")
+            given = [*ends, status_end, *files]
+            socket.send_fds(self._socket, [json.dumps(order).encode()], given)
+        pid = int.from_bytes(os.read(status, 8), "little")
+        if not pid:
+            raise ChildProcessError("the process that forks brokers has ended")
         return Forked(pid, ours[0], ours[1], ours[2], status)
 
 
@@ -303,7 +307,10 @@ def serve(orders: socket.socket) -> tuple[str, list[str]]:
             children[pid] = fds.pop(3)
             for each in fds:
                 os.close(each)
-            orders.send(pid.to_bytes(8, "little"))
+            with suppress(
+                BrokenPipeError
+            ):  # whoever ordered it has been killed, and others have not
+                os.write(children[pid], pid.to_bytes(8, "little"))
 
 
 def _reap(children: dict[int, int]) -> None:

@@ -3,12 +3,14 @@
 import os
 import signal
 import subprocess
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 import psutil
 import pytest
 
-from vmq.testing.forks import Forked, fork
+from vmq.testing.forks import Forked, fork, fork_from_one
 from vmq.testing.process import BrokerProcess
 from vmq.version import __version__
 
@@ -56,6 +58,24 @@ def test_what_a_broker_loads_in_any_case_is_loaded_before(
             maps = [each.memory_maps() for each in (process, process.parents()[0])]
         its, before = ({one.path for one in each if one.path.endswith(".so")} for each in maps)
         assert its <= before
+
+
+def parent_of_brokers(count: int) -> set[int]:
+    found = set()
+    for _ in range(count):
+        with BrokerProcess.start() as broker:
+            found.add(psutil.Process(broker.pid).ppid())
+    return found
+
+
+def test_processes_that_are_forked_from_one_share_what_their_brokers_are_forked_from(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("MALLOC_PERTURB_", "1")  # no test before has started what this needs
+    fork_from_one()
+    with ProcessPoolExecutor(2, get_context("fork")) as pool:
+        found = [*pool.map(parent_of_brokers, [4, 4])]
+    assert found == [parent_of_brokers(1)] * 2
 
 
 def test_a_variable_of_the_interpreter_takes_one_of_its_own() -> None:

@@ -35,7 +35,7 @@ def test_a_manager_that_is_gone_is_a_line_in_the_log(caplog: pytest.LogCaptureFi
     [
         ({}, None),
         ({"WATCHDOG_USEC": "2500000"}, 2.5),
-        ({"WATCHDOG_USEC": "2500000", "WATCHDOG_PID": str(os.getpid())}, 2.5),
+        ({"WATCHDOG_USEC": "2500000", "WATCHDOG_PID": "{own}"}, 2.5),
         ({"WATCHDOG_USEC": "2500000", "WATCHDOG_PID": "1"}, None),
         ({"WATCHDOG_USEC": "0"}, None),
         ({"WATCHDOG_USEC": "soon"}, None),
@@ -44,4 +44,5 @@ def test_a_manager_that_is_gone_is_a_line_in_the_log(caplog: pytest.LogCaptureFi
 def test_the_watchdog_is_that_of_this_process(
     variables: dict[str, str], seconds: float | None
 ) -> None:
-    assert Notifier({"NOTIFY_SOCKET": "/x", **variables}).watchdog_seconds == seconds
+    given = {name: text.format(own=os.getpid()) for name, text in variables.items()}
+    assert Notifier({"NOTIFY_SOCKET": "/x", **given}).watchdog_seconds == seconds
