@@ -1,108 +1,29 @@
 """The WebSocket listener's pieces, against the sans-I/O client of the `websockets` library."""
 
 import logging
-from collections.abc import Callable
 from http import HTTPStatus
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from websockets.client import ClientProtocol
-from websockets.frames import Close, Frame, Opcode
-from websockets.http11 import Response
-from websockets.typing import Subprotocol
-from websockets.uri import parse_uri
 
 from tests.support.present import present
 from tests.support.wire import (
     PINGREQ_BYTES,
     PINGRESP_BYTES,
-    Packet,
     connect_packet,
     publish_packet,
-    split_packets,
     subscribe_packet,
 )
+from tests.vmq.listeners.web_client import MAX_SIZE, WebClient
 from tests.vmq.memory_transport import MemoryTransport
 from tests.vmq.mqtt.strategies import cut
 from tests.vmq.support import House
 from vmq.core.cork import CLOSE
-from vmq.core.states import CLOSING, FAILED, LEAVING, REFUSED
 from vmq.listeners.websocket import FRAME_SIZE, FRAMES_A_PASS, WebSocket
 from vmq.protocol.connection import Connection
 from vmq.protocol.listener_context import ListenerContext
 from vmq.protocol.session import PACKETS_A_PASS
-
-MAX_SIZE = 10_000
-
-
-class WebClient:
-    """A WebSocket client whose transport is memory."""
-
-    def __init__(
-        self,
-        house: House,
-        *,
-        url: str = "ws://broker/mqtt",
-        offers: tuple[str, ...] = ("mqtt",),
-        path: str = "/mqtt",
-    ) -> None:
-        self.house = house
-        self.transport = MemoryTransport()
-        self.ended: list[Connection] = []
-        self.connection = Connection(
-            house.registry, True, "auto-1", ListenerContext(print, self.ended.append)
-        )
-        self.socket = WebSocket(self.connection, path, MAX_SIZE)
-        self.socket.connection_made(self.transport)
-        self.protocol = ClientProtocol(
-            parse_uri(url), subprotocols=[Subprotocol(each) for each in offers] or None
-        )
-        self.frames: list[Frame] = []
-        self.close_codes: list[int] = []
-        self.response: Response | None = None
-        self.protocol.send_request(self.protocol.connect())
-        self.push()
-
-    def push(self, places: list[int] | None = None) -> None:
-        """Carries the client's bytes over and the answer back."""
-        data = b"".join(self.protocol.data_to_send())
-        for chunk in cut(data, places or []):
-            if not self.transport.closed:
-                self.socket.data_received(chunk)
-                self.house.settle()
-        self.pull()
-
-    def pull(self) -> None:
-        """Reads what the broker wrote."""
-        self.protocol.receive_data(bytes(self.transport.written))
-        self.transport.written.clear()
-        for event in self.protocol.events_received():
-            if isinstance(event, Response):
-                self.response = event
-            elif isinstance(event, Frame) and event.opcode is Opcode.CLOSE:
-                self.close_codes.append(Close.parse(bytes(event.data)).code)
-            elif isinstance(event, Frame):
-                self.frames.append(event)
-
-    def send(self, *frames: bytes) -> None:
-        """Sends each of these as a binary frame."""
-        for frame in frames:
-            self.protocol.send_binary(frame)
-        self.push()
-
-    def take(self) -> list[Packet]:
-        """The MQTT packets in the binary frames that came."""
-        frames, self.frames = self.frames, []
-        assert all(each.opcode in (Opcode.BINARY, Opcode.CONT) for each in frames), frames
-        buffer = bytearray(b"".join(bytes(each.data) for each in frames))
-        packets = list(split_packets(buffer))
-        assert not buffer
-        return packets
-
-    @property
-    def status(self) -> int:
-        return present(self.response).status_code
 
 
 @pytest.fixture
@@ -318,113 +239,6 @@ def test_the_first_frame_behind_connect_may_be_large(house: House) -> None:
 
 
 # --- violations
-
-
-def test_a_text_frame_closes_the_connection(
-    house: House, client: WebClient, caplog: pytest.LogCaptureFixture
-) -> None:
-    client.send(connect_packet("c"))
-    client.take()
-    client.protocol.send_text(b"hello")
-    client.protocol.send_binary(publish_packet("a", b"x", retain=True))
-    with caplog.at_level(logging.INFO, "vmq"):
-        client.push()
-    assert "needs binary frames [MQTT-6.0.0-1]" in caplog.text
-    assert client.close_codes == [1003]
-    assert client.transport.closed
-    assert house.registry.subscribers == {}
-    assert house.retained() == {}
-
-
-def test_a_frame_that_is_not_masked_closes_the_connection(client: WebClient) -> None:
-    client.socket.data_received(b"\x82\x00")
-    client.house.settle()
-    client.pull()
-    assert client.close_codes == [1002]
-    assert client.connection.closing
-
-
-@pytest.mark.parametrize(
-    ("packet", "code"),
-    [
-        (b"\xe0\x00", 1000),
-        (b"\xff\x00", 1002),
-        (publish_packet("a", b"x" * MAX_SIZE), 1009),
-        (connect_packet("c"), 1002),
-    ],
-)
-def test_the_end_of_mqtt_closes_the_websocket_with_its_code(
-    house: House, client: WebClient, packet: bytes, code: int
-) -> None:
-    house.options.max_packet_size = MAX_SIZE
-    client.send(connect_packet("c"), *cut(packet, [MAX_SIZE // 2]), PINGREQ_BYTES)
-    assert [each.raw for each in client.take()] == [b"\x20\x02\0\0"]
-    assert client.transport.closed
-    assert client.close_codes == [code]
-    assert house.registry.subscribers == {}
-
-
-@pytest.mark.parametrize("is_frame", [True, False])
-def test_who_still_sends_what_is_too_large_reads_why_before_it_is_cut_off(
-    house: House, client: WebClient, is_frame: bool
-) -> None:
-    later: list[Callable[[], None]] = []
-    house.core.call_later = lambda _, call: later.append(call)
-    client.send(connect_packet("c"))
-    packet = publish_packet("a", b"x" * (1 << 20))
-    client.protocol.send_binary(packet if is_frame else packet[:100])
-    data = b"".join(client.protocol.data_to_send())
-    house.options.max_packet_size = MAX_SIZE
-    client.connection.session.decoder.limit(MAX_SIZE, MAX_SIZE)
-    for _ in range(3):
-        client.socket.data_received(data)
-        house.settle()
-    client.pull()
-    assert client.close_codes == [1009]
-    assert client.transport.is_reading()
-    assert not client.transport.closed
-    (close,) = later
-    close()
-    assert client.transport.closed
-
-
-@pytest.mark.parametrize(
-    ("state", "code"), [(REFUSED, 1008), (CLOSING, 1008), (LEAVING, 1001), (FAILED, 1011)]
-)
-def test_the_broker_s_own_end_of_it_has_its_code(client: WebClient, state: int, code: int) -> None:
-    client.connection.finish("", state)
-    client.connection.outbox.flush()
-    client.pull()
-    assert client.close_codes == [code]
-
-
-# --- the end
-
-
-def test_the_end_of_the_stream_ends_the_session(house: House, client: WebClient) -> None:
-    client.send(connect_packet("c"))
-    assert client.socket.eof_received() is False, "the event loop closes the transport"
-    client.socket.connection_lost(None)
-    assert house.registry.subscribers == {}
-
-
-def test_the_loss_of_the_transport_ends_the_session(house: House, client: WebClient) -> None:
-    client.send(connect_packet("c"))
-    client.socket.connection_lost(ConnectionResetError())
-    assert client.ended == [client.connection]
-    assert house.registry.subscribers == {}
-
-
-def test_nothing_is_written_after_the_close_frame(client: WebClient) -> None:
-    client.send(connect_packet("c"))
-    client.take()
-    client.socket.close()
-    client.socket.write(PINGRESP_BYTES)
-    client.pull()
-    assert (client.frames, client.close_codes) == ([], [1008])
-
-
-# --- what is held back within a turn
 
 
 def test_what_is_held_back_together_is_one_frame(house: House, client: WebClient) -> None:
