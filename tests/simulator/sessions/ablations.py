@@ -17,7 +17,6 @@ from vmq.clustering.front.front import SessionFront
 from vmq.clustering.origin.outbox import SlotOutbox
 from vmq.clustering.slots import attachments, copies, merge, records
 from vmq.clustering.slots.attachments import Attachments
-from vmq.clustering.slots.away import AwayClients
 from vmq.clustering.slots.cold import ColdQueues
 from vmq.clustering.slots.copies import SlotCopy
 from vmq.clustering.slots.effects import Effects
@@ -181,10 +180,7 @@ ABLATIONS: dict[str, Ablation] = {
     ),
     "rank": Ablation(
         "the owner numbers a client's connections, and refuses an older one",
-        (
-            (Attachments, "_is_older", lambda self, one, other: False),
-            (AwayClients, "replace", lambda self, connection: None),
-        ),
+        ((Attachments, "_is_older", lambda self, *asked: False),),
         (("halfopen", "pause"), (17,)),
     ),
     "step": Ablation(

@@ -241,6 +241,9 @@ def test_the_first_frame_behind_connect_may_be_large(house: House) -> None:
 # --- violations
 
 
+# --- what is held back within a turn
+
+
 def test_what_is_held_back_together_is_one_frame(house: House, client: WebClient) -> None:
     held_back(house, client)
     house.turn()

@@ -22,9 +22,6 @@ def client(house: House) -> WebClient:
     return WebClient(house)
 
 
-# --- the upgrade
-
-
 def test_a_text_frame_closes_the_connection(
     house: House, client: WebClient, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -127,6 +124,3 @@ def test_nothing_is_written_after_the_close_frame(client: WebClient) -> None:
     client.socket.write(PINGRESP_BYTES)
     client.pull()
     assert (client.frames, client.close_codes) == ([], [1008])
-
-
-# --- what is held back within a turn

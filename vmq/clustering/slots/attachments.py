@@ -92,13 +92,12 @@ class Attachments:
         if asked.user is not None and register.session and register.user not in ("", asked.user):
             self._here.send(front, AttachRefused(asked.client, asked.connection, True))
             return
-        is_known = register.connection == asked.connection
-        rank = asked.rank or (register.rank if is_known else register.rank + 1)
-        is_older = self._is_older((rank, asked.connection), (register.rank, register.connection))
-        if is_older or asked.connection in self.away.replaced:
+        before, is_new = register.connection, register.connection != asked.connection
+        rank = asked.rank or (register.rank + 1 if is_new else register.rank)
+        if self._is_older(rank, asked.connection, register):
             self._here.send(front, AttachRefused(asked.client, asked.connection))
             return
-        if not self.unread.prepare(asked, not is_known):
+        if not self.unread.prepare(asked, is_new):
             return  # its front asks again
         served = self.serving.get(asked.client)
         if served is not None and served.connection == asked.connection:
@@ -108,7 +107,6 @@ class Attachments:
                 return
         elif served is not None:
             self._here.send(served.front, AttachRefused(asked.client, served.connection))
-        is_new, before = not is_known, register.connection
         register.rank = rank
         if is_new:
             self.away.replace(before)
@@ -126,8 +124,8 @@ class Attachments:
         served = self.serving.get(client)
         return 0 if served is None else served.front
 
-    def _is_older(self, one: tuple[int, int], other: tuple[int, int]) -> bool:
-        return one < other
+    def _is_older(self, rank: int, number: int, last: ClientRegister) -> bool:
+        return (rank, number) < (last.rank, last.connection) or number in self.away.replaced
 
     def _is_nobody(self, client: str) -> bool:
         """Whether there is nothing of a client that a clean connection could end."""
