@@ -361,6 +361,7 @@ class JobMachine(JobStock):
 
     def bury(self, job: Job, reason: str, now: float) -> None:
         """A job goes to the dead letters of its queue."""
+        self.keep(job)
         self.counts.dead += 1
         queue = job.queue
         rules = queue.rules

@@ -239,7 +239,10 @@ class JobStock(JobQueues):
             job.state = ACTIVE
             self.timers.set(job, due, now)
         else:
-            job.is_delayed = False
+            if job.is_delayed:
+                job.is_delayed = False
+                if job.serial:
+                    self.log.note(record.RETURNED, job)
             self.put(job, now, True)
 
     def share(self, job: Job, wanted: int, nodes: list[int]) -> JobCopies:

@@ -15,7 +15,7 @@ from typing import Any, Final
 from crc32c import crc32c
 from mypy_extensions import i64
 
-from vmq.jobs.queue import QUEUED, Job, JobQueue
+from vmq.jobs.queue import QUEUED, WAITING, Job, JobQueue
 
 MAGIC: Final = 0x4A4F4231  # "JOB1"
 #: magic, CRC of events, CRC of bodies, bytes of events, bytes of bodies, events
@@ -134,8 +134,12 @@ def is_new(job: Job) -> bool:
 
 
 def flags_of(job: Job) -> int:
-    """The flags of a job's header."""
-    return (IS_QUEUED if job.state == QUEUED else 0) | (IS_DELAYED if job.is_delayed else 0)
+    """The flags of a job's header. One that waits for its copies, or for its key, is queued after a start: nobody asks
+    again then, and that it was queued meanwhile is written nowhere.
+    """
+    if job.is_delayed:
+        return IS_DELAYED
+    return IS_QUEUED if job.state == QUEUED or job.state == WAITING else 0
 
 
 def job_header(job: Job, expires: int) -> bytes:
