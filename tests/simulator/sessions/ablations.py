@@ -208,7 +208,7 @@ ABLATIONS: dict[str, Ablation] = {
     "held up": Ablation(
         "an owner that was held up serves when the others have said again that they have no fork",
         ((Reach, "is_held_up", lambda self, now: False),),
-        (("pause", "skew"), (757,)),
+        (("pause", "skew"), (833,)),
     ),
     "ended": Ablation(
         "the end of a subscription is a record",
