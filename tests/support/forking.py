@@ -1,7 +1,7 @@
 """Runs a session's tests in processes that are forked once all tests are collected.
 
 Collecting ten thousand tests takes each process of pytest-xdist several seconds, and so does importing what brokers are
-forked from: an eighth of the suite's time. Both are done once, before; what is collected is in the memory of all.
+forked from. Both are done once, before; what is collected is in the memory of all.
 """
 
 import atexit
@@ -9,8 +9,8 @@ import os
 import sys
 from contextlib import suppress
 from dataclasses import dataclass, field
+from io import StringIO
 from multiprocessing.connection import Connection, Pipe, wait
-from pathlib import Path
 from typing import Final
 
 import pytest
@@ -147,7 +147,7 @@ class _Unseen:
     """In the place of pytest's reporter: what plugins write to the terminal, as at a timeout, goes nowhere."""
 
     def __init__(self, config: pytest.Config) -> None:
-        self._tw = type(config.get_terminal_writer())(Path(os.devnull).open("w"))  # noqa: SIM115 - open to the end
+        self._tw = type(config.get_terminal_writer())(StringIO())
 
 
 def _work(session: pytest.Session, number: int, connection: Connection) -> None:

@@ -307,9 +307,8 @@ def serve(orders: socket.socket) -> tuple[str, list[str]]:
             children[pid] = fds.pop(3)
             for each in fds:
                 os.close(each)
-            with suppress(
-                BrokenPipeError
-            ):  # whoever ordered it has been killed, and others have not
+            # Whoever ordered it may have been killed, and others not.
+            with suppress(BrokenPipeError):
                 os.write(children[pid], pid.to_bytes(8, "little"))
 
 

@@ -90,15 +90,20 @@ def test_a_read_that_breaks_off_is_made_again(error: Exception) -> None:
         assert not server.errors
 
 
+def server_that_answered(first: dict[str, str], second: dict[str, str]) -> str:
+    """Reads a row where two nodes are named; the one that gave it."""
+    given = {**second, "server": f"{first['server']}, {second['server']}"}
+    options = source_options({**given, "stream": "s", "localReads": "false"}, "stream")
+    client = Client(options.connection)
+    (rows,) = read_range(client, Range("s", 0, 0, 1), options, COLUMNS)
+    assert rows.column("offset").to_pylist() == [0]
+    return client.connection.server
+
+
 def test_another_node_is_asked_when_one_is_away() -> None:
     with breaking() as (server, given), breaking() as (gone, other):
         gone.shutdown()
-        given["server"] = f"{other['server']}, {given['server']}"
-        options = source_options({**given, "stream": "s", "localReads": "false"}, "stream")
-        client = Client(options.connection)
-        (rows,) = read_range(client, Range("s", 0, 0, 1), options, COLUMNS)
-        assert rows.column("offset").to_pylist() == [0]
-        assert client.connection.server == f"grpc://127.0.0.1:{server.port}"
+        assert server_that_answered(other, given) == f"grpc://127.0.0.1:{server.port}"
 
 
 def test_another_node_is_asked_when_one_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,12 +112,7 @@ def test_another_node_is_asked_when_one_hangs(monkeypatch: pytest.MonkeyPatch) -
     with breaking() as (server, given), breaking() as (hung, other):
         hung.hanging = threading.Event()
         try:
-            given["server"] = f"{other['server']}, {given['server']}"
-            options = source_options({**given, "stream": "s", "localReads": "false"}, "stream")
-            client = Client(options.connection)
-            (rows,) = read_range(client, Range("s", 0, 0, 1), options, COLUMNS)
-            assert rows.column("offset").to_pylist() == [0]
-            assert client.connection.server == f"grpc://127.0.0.1:{server.port}"
+            assert server_that_answered(other, given) == f"grpc://127.0.0.1:{server.port}"
         finally:
             hung.hanging.set()
 

@@ -65,9 +65,8 @@ class JobClock:
         Raises:
             OSError: the disk.
         """
-        oldest = min(
-            self.segments.all, default=1 << 62
-        )  # numbers of those that are gone may come again
+        # Numbers of segments that are gone may come again.
+        oldest = min(self.segments.all, default=1 << 62)
         self.kept.steps = [each for each in self.kept.steps if each[0] >= oldest]
         self._write()
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -44,9 +44,11 @@ class Node:
         self.appender = self.commits = self.writer = self.catalog = self.damage = self
         self.options, self.safe, self.keys = SimpleNamespace(replicas=1), [None], KEYS
         self.messages, self.handlers = 0, dict[type, Callable[[str, Any], None]]()
-        self.copies = GivenCopies(self, self)  # type: ignore[arg-type]  # it is all that they ask for
-        self.places = RemotePartitions(self, self)  # type: ignore[arg-type]  # likewise
-        self.handover = Handover(self, self, self.places, self, self.copies)  # type: ignore[arg-type]  # likewise
+        #: It stands for whatever those parts ask of a whole node.
+        self.all = cast("Any", self)
+        self.copies = GivenCopies(self.all, self.all)
+        self.places = RemotePartitions(self.all, self.all)
+        self.handover = Handover(self.all, self.all, self.places, self.all, self.copies)
 
     # --- records, and where messages are held
 
@@ -162,7 +164,7 @@ class World:
             node.put()
         elif chance < 0.6 and owns:
             heir = self.random.choice(self.others(node)).own_name
-            giving = node.handover._give(node, node.partition, heir)  # type: ignore[arg-type]  # as above
+            giving = node.handover._give(node.all, node.partition, heir)
             self.tasks.add(asyncio.get_running_loop().create_task(giving))
 
     def is_busy(self) -> bool:

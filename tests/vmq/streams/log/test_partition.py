@@ -425,7 +425,8 @@ def test_what_is_sealed_while_it_is_brought_to_disk_is_no_failure(tmp_path: Path
 
         def __exit__(self, *_: object) -> None: ...
 
-    lock, active.syncing = active.syncing, Sealing()  # type: ignore[assignment]  # it stands for a lock
+    sealing: Any = Sealing()
+    lock, active.syncing = active.syncing, sealing
     partition.sync_behind()
     assert partition.sealed
     assert active.file.users == 0
