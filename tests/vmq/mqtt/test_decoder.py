@@ -4,8 +4,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from amqtt.mqtt.connect import ConnectPacket, ConnectPayload, ConnectVariableHeader
-from amqtt.mqtt.publish import PublishPacket
 from amqtt.mqtt.subscribe import SubscribePacket
 from amqtt.mqtt.unsubscribe import UnsubscribePacket
 from hypothesis import given
@@ -19,7 +17,6 @@ from tests.vmq.mqtt.strategies import (
     PAYLOADS,
     QOS,
     TEXT,
-    TOPICS,
     Found,
     cut,
     draw_connect,
@@ -318,44 +315,6 @@ def test_connect_round_trip(connect: Connect) -> None:
     assert fields_of(open_connect(encoder.connect(connect))) == fields_of(connect)
 
 
-@given(
-    TEXT.filter(bool),
-    st.booleans(),
-    st.integers(0, 65_535),
-    st.none() | st.tuples(TOPICS, st.binary(max_size=9), QOS, st.booleans()),
-    st.none() | st.tuples(TEXT.filter(bool), st.none() | TEXT.filter(bool)),
-)
-def test_connect_as_amqtt_writes_it(
-    client_id: str,
-    clean: bool,
-    keep_alive: int,
-    will: tuple[str, bytes, int, bool] | None,
-    login: tuple[str, str | None] | None,
-) -> None:
-    header = ConnectVariableHeader(0, keep_alive)
-    header.clean_session_flag = clean
-    payload = ConnectPayload(client_id)
-    if will is not None:
-        header.will_flag = True
-        payload.will_topic, payload.will_message, header.will_qos, header.will_retain_flag = will
-    if login is not None:
-        header.username_flag = True
-        payload.username = login[0]
-        if login[1] is not None:
-            header.password_flag = True
-            payload.password = login[1]
-    connect = open_connect(amqtt_bytes(ConnectPacket(variable_header=header, payload=payload)))
-    assert (connect.client_id, connect.clean_session) == (client_id, clean)
-    assert connect.keep_alive == keep_alive
-    assert connect.has_will == (will is not None)
-    if will is not None:
-        assert connect.will_topic.decode() == will[0]
-        assert (connect.will_payload, connect.will_qos, connect.will_retain) == will[1:]
-    assert connect.username == (None if login is None else login[0])
-    password = None if login is None or login[1] is None else login[1].encode()
-    assert connect.password == password
-
-
 def test_an_mqtt_3_1_client_may_leave_out_an_announced_login() -> None:
     for flags in (0x82, 0xC2):
         raw = mqtt.connect_packet("c", protocol="MQIsdp", level=3, flags=flags)
@@ -425,16 +384,6 @@ def test_unsubscribe_round_trip_and_as_amqtt_writes_it(pid: int, filters: list[s
     ours = encoder.unsubscribe(pid, filters)
     for raw in (ours, amqtt_bytes(UnsubscribePacket.build(filters, pid))):
         assert open_body(read_unsubscribe, raw) == (pid, filters)
-
-
-@given(TOPICS, PAYLOADS, QOS, PACKET_IDS, st.booleans(), st.booleans())
-def test_publish_as_amqtt_writes_it_is_found_whole(
-    topic: str, payload: bytes, qos: int, pid: int, retain: bool, dup: bool
-) -> None:
-    theirs = PublishPacket.build(topic, payload, pid if qos else None, dup, qos, retain)
-    [found] = decode([amqtt_bytes(theirs)])
-    assert found.head == 0x30 | dup << 3 | qos << 1 | retain
-    assert found.body == mqtt.encode_text(topic) + (pid.to_bytes(2) if qos else b"") + payload
 
 
 BAD_SUBSCRIBES = (
