@@ -1,35 +1,10 @@
 """Who gets in who should not, or past a limit: through the files of users and rules, wills, and puts."""
 
-import os
-import signal
-
 from tests.conftest import BrokerFactory
-from tests.support.guarded import Guarded, line_of
+from tests.support.guarded import Guarded
 from tests.support.wire import CONNACK, Will, Wire, connect_packet, publish_packet
 
 ACL = "user alice\ntopic jobs/#\nuser bob\ntopic jobs/#\n"
-
-
-def test_a_shared_subscription_is_no_topic_to_publish_to(guarded: Guarded) -> None:
-    guarded.start(ACL)
-    wire = guarded.connect("alice", "a")
-    assert wire.subscribe(("$share/g/jobs/1", 1)).codes == [1]
-    wire.publish("jobs/1", b"mine", qos=1)
-    wire.acknowledge(wire.expect_publish("jobs/1", b"mine"))
-    wire.ended_by(publish_packet("$share/g/jobs/1", b"x", qos=1, packet_id=9))
-    guarded.broker.wait_log(r'publish refused client=a user="alice" topic="\$share/g/jobs/1"')
-
-
-def test_the_hash_of_the_empty_password_lets_in_nobody(guarded: Guarded) -> None:
-    guarded.start(ACL)
-    (guarded.folder / "passwd").write_text(line_of("alice", "") + line_of("bob", "bob"))
-    os.kill(guarded.broker.pid, signal.SIGHUP)
-    guarded.broker.wait_log("new content is in force")
-    guarded.connect("bob", "b")
-    for password in (None, "", "alice"):
-        wire = guarded.wire()
-        wire.send(connect_packet("a", username="alice", password=password))
-        assert wire.expect(CONNACK).return_code == 4
 
 
 def test_sighup_has_files_read_that_nobody_looks_at(guarded: Guarded) -> None:
@@ -40,16 +15,6 @@ def test_sighup_has_files_read_that_nobody_looks_at(guarded: Guarded) -> None:
     alice.expect_closed()
     assert guarded.ask("alice", "a")[1].return_code == 4
     bob.ended_by(publish_packet("jobs/1", b"x", qos=1, packet_id=1))
-
-
-def test_sighup_reaches_workers(guarded: Guarded) -> None:
-    guarded.start(ACL, "", None, "--workers", "2")
-    guarded.write_users("bob")
-    os.kill(guarded.broker.pid, signal.SIGHUP)
-    guarded.broker.wait_count(2, "new content is in force")
-    for _ in range(8):  # whichever of them has the connection
-        _, connack = guarded.ask("alice", "")
-        assert connack.return_code == 4
 
 
 def test_the_code_for_wrong_credentials_is_an_option(guarded: Guarded) -> None:
