@@ -229,14 +229,6 @@ def test_a_torn_log_is_cut_at_a_commit(whole: Made) -> None:
     assert len(seen) > 10
 
 
-@pytest.mark.parametrize("length", (1, 7, 5000))
-def test_zeros_behind_the_log_are_no_damage(made: Made, length: int) -> None:
-    """A file system that had made the file longer when the power went."""
-    with made.file("*.log").open("ab") as file:
-        file.write(bytes(length))
-    assert read(made.data) == made.now
-
-
 def refusal(data: Path) -> str:
     """Starts a broker that must not come up; returns the one line that says why."""
     with pytest.raises(BrokerStartError) as caught:

@@ -14,14 +14,13 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.conftest import BrokerFactory
 from tests.support.metrics import figure
-from tests.support.wire import CONNACK, Wire, connect_packet
+from tests.support.wire import Wire
 from vmq.testing.process import BrokerProcess
 
 FILES = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -127,22 +126,3 @@ def test_everybody_gets_in_and_nobody_falls_out(fresh_broker: BrokerFactory) -> 
         assert figure(broker, "socket_close_timeout_total") == 0
     broker.wait_log(r"accepting slower listener=\S+: the event loop is \d+ ms late")
     assert broker.stderr_text().count("accepting slower") < 50, "the log is not flooded"
-
-
-def test_who_finds_no_file_descriptor_left_is_let_in_later(fresh_broker: BrokerFactory) -> None:
-    """The listener waits, and goes on; who is in is served meanwhile."""
-    broker = fresh_broker()
-    with ExitStack() as stack:
-        first = stack.enter_context(Wire.connected(broker.tcp, "first"))
-        limits = resource.prlimit(broker.pid, resource.RLIMIT_NOFILE)
-        used = len(list(Path(f"/proc/{broker.pid}/fd").iterdir()))
-        resource.prlimit(broker.pid, resource.RLIMIT_NOFILE, (used + 2, limits[1]))
-        crowd = [stack.enter_context(Wire.connect_tcp(broker.tcp)) for _ in range(5)]
-        for number, wire in enumerate(crowd):
-            wire.send(connect_packet(f"crowd-{number}"))
-        broker.wait_log("error cannot accept listener=.*: Too many open files")
-        first.ping()
-        resource.prlimit(broker.pid, resource.RLIMIT_NOFILE, limits)
-        for wire in crowd:
-            assert wire.expect(CONNACK).return_code == 0
-        first.ping()

@@ -13,11 +13,6 @@ from vmq.streams.log.commits import Commits
 from vmq.streams.log.partition import Partition
 
 
-async def until(event: asyncio.Event) -> None:
-    async with asyncio.timeout(30):
-        await event.wait()
-
-
 def appender_of(folder: Path, commits: Commits, acks: str = "os") -> Appender:
     made = options(acks=acks)
     return Appender(made, [Partition(folder, "s", 0, made, Clock())], commits)
@@ -68,40 +63,6 @@ async def test_acks_fsync_waits_for_the_disk(
     await commits.wait()
     assert order == ["sync", "committed"]
     assert partition.active.synced == partition.visible
-
-
-async def test_a_full_disk_holds_acknowledgements_back_until_there_is_room(
-    tmp_path: Path, commits: Commits, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    commits.writer.retry_after = 0.01
-    appender = appender_of(tmp_path, commits)
-    partition = appender.partitions[0]
-    failed, well = asyncio.Event(), asyncio.Event()
-    reasons: list[str | None] = []
-
-    def on_failure(text: str | None) -> None:
-        reasons.append(text)
-        (well if text is None else failed).set()
-
-    commits.on_failure = on_failure
-    appender.append(b"t", b"before", 1, False, "c", 1)
-    await commits.wait()
-    with monkeypatch.context() as patch:
-        FullDisk(patch, 700)
-        number = appender.append(b"t", b"during", 1, False, "c", 1)
-        await until(failed)
-        # The broker goes on: what comes now gathers.
-        later = appender.append(b"t", b"after", 1, False, "c", 1)
-        failed.clear()
-        await until(failed)
-        assert commits.failure == f"[Errno {errno.ENOSPC}] No space left on device"
-        assert commits.committed < number < later
-        assert payloads(partition) == [b"before"]
-    await until(well)
-    await commits.wait()
-    assert reasons[-1] is None
-    assert commits.committed == later
-    assert payloads(partition) == [b"before", b"during", b"after"]
 
 
 async def test_an_fsync_that_fails_is_not_believed_the_next_time(
