@@ -8,7 +8,7 @@ import pytest
 
 from tests.vmq.sockets import TIMEOUT, config_in, take
 from vmq.broker import Broker
-from vmq.config.options import QueueOptions, SessionOptions
+from vmq.config.options import SessionOptions
 
 
 @pytest.mark.parametrize("qos", (0, 1, 2))
@@ -43,18 +43,6 @@ async def test_several_subscriptions_get_a_copy_each(embedded: Broker) -> None:
         await embedded.publish("a", b"x")
         assert await take(one, 1) == [b"x"]
         assert await take(two, 1) == [b"x"]
-
-
-async def test_a_slow_reader_is_held_to_its_limit(tmp_path: Path) -> None:
-    config = msgspec.structs.replace(
-        config_in(tmp_path), queue=QueueOptions(max_online_messages=10)
-    )
-    async with Broker(config) as broker, broker.subscribe("a", limit=5) as messages:
-        for number in range(40):
-            await broker.publish("a", b"%d" % number, qos=1)
-        received = await take(messages, 5)
-        assert received == [b"%d" % number for number in range(5)]
-        assert broker.parts.core.counters.queue_message_drop > 0
 
 
 async def test_a_publish_that_is_too_large_is_an_error_and_does_not_end_publishing(

@@ -18,7 +18,7 @@ from vmq.broker import Broker
 from vmq.config.options import LimitOptions
 from vmq.streams import catalog as streams_catalog
 from vmq.streams import leaving as streams_leaving
-from vmq.streams.admin import create_stream, delete_stream, partition_row, show_stream
+from vmq.streams.admin import create_stream, delete_stream, show_stream
 from vmq.streams.catalog import Catalog
 from vmq.streams.log.commits import Commits
 from vmq.streams.log.errors import StreamError, UnknownStreamError
@@ -31,22 +31,6 @@ async def catalog(tmp_path: Path) -> AsyncIterator[Catalog]:
     catalog.start()
     yield catalog
     await catalog.close()
-
-
-async def test_a_stream_is_made_listed_shown_and_deleted(catalog: Catalog) -> None:
-    made = await create_stream(catalog, "made", {"filters": ["x/#"], "acks": "fsync"})
-    assert (made["stream"], made["origin"], made["partitions"]) == ("made", "command", 1)
-    assert sorted(catalog.streams) == ["made", "temp"]
-    catalog.get("made").appender.append(b"x/1", b"p", 0, False, "c", 1)
-    await catalog.commits.wait()
-    shown = show_stream(catalog, "made")
-    assert (shown["messages"], shown["gathered"], shown["dropped"]) == (1, 1, 0)
-    assert (shown["options"]["acks"], shown["options"]["durability"]) == ("", "fsync")
-    assert [partition_row(each)["end"] for each in catalog.get("made").partitions] == [1]
-    row, done = delete_stream(catalog, "made")
-    assert row["messages"] == 1
-    assert sorted(catalog.streams) == ["temp"]
-    await asyncio.wrap_future(done)
 
 
 @pytest.mark.parametrize(
