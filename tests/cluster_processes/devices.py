@@ -8,12 +8,12 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import paho.mqtt.client as mqtt
 from paho.mqtt.enums import CallbackAPIVersion, MessageState, MQTTErrorCode
 
-from tests.cluster_processes.cluster import Cluster, Node
+from tests.cluster_processes.cluster import Node
 
 #: Seconds for anything that a device waits for.
 TIMEOUT: Final = 40.0
@@ -354,15 +354,22 @@ def faults_of(got: Sequence[Message]) -> list[str]:
     return found
 
 
+class Nodes(Protocol):
+    """Where devices may connect, by name; each is something like a `Node`."""
+
+    def __getitem__(self, name: str) -> Any: ...
+
+
 class Traffic:
     """Devices that publish and subscribe throughout."""
 
-    def __init__(self, cluster: Cluster, topic: str) -> None:
+    def __init__(self, cluster: Nodes, topic: str, pace: float) -> None:
         self.publishers: list[Publisher] = []
         #: Those that are to get everything.
         self.subscribers: list[Subscriber] = []
         self._cluster = cluster
         self._topic = topic
+        self._pace = pace
         self._devices: list[Device] = []
 
     def open(self, publish: Iterable[str], subscribe: Iterable[str]) -> None:
@@ -404,7 +411,7 @@ class Traffic:
 
     def _publisher(self, names: str) -> Publisher:
         nodes = [self._cluster[each] for each in names]
-        publisher = Publisher(f"{self._topic}-pub-{names[0]}", nodes, self._topic)
+        publisher = Publisher(f"{self._topic}-pub-{names[0]}", nodes, self._topic, self._pace)
         self._devices.append(publisher)
         publisher.open()
         return publisher
@@ -452,12 +459,16 @@ class Traffic:
 
 @contextmanager
 def traffic(
-    cluster: Cluster, topic: str, publish: Iterable[str], subscribe: Iterable[str]
+    cluster: Nodes,
+    topic: str,
+    publish: Iterable[str],
+    subscribe: Iterable[str],
+    pace: float = PACE,
 ) -> Iterator[Traffic]:
     """Traffic below a topic: `["a", "bc"]` are two devices, one at `a`, one that goes from `b` to `c` and back.
 
     A publisher is called `TOPIC-pub-NODE` and a subscriber `TOPIC-sub-NODE`, by the first of its nodes.
     """
-    with closing(Traffic(cluster, topic)) as found:
+    with closing(Traffic(cluster, topic, pace)) as found:
         found.open(publish, subscribe)
         yield found

@@ -1,6 +1,5 @@
-"""Ends the broker in the middle of its work, again and again, and looks at what became of it.
+"""Ends the broker in the middle of its work, again and again, and damages its files: what became of it.
 
-`session` is a client that keeps strictly to the delivery protocols of MQTT 3.1.1 and sees whether
-the broker does, `history` writes down what clients sent and got, `referee` judges it, `campaign`
-runs the traffic and stops the broker. None of it uses the broker's own code.
+The devices are those of `tests.cluster_processes`, which none of us wrote. How each packet looks after a restart, DUP,
+packet ids and order, is in `tests/vmq/test_flows.py`, where a machine kills the core.
 """
