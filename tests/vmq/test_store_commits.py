@@ -1,60 +1,24 @@
 """Writes of the store that gather, are on their way, or failed: what is seen of them, and who waits."""
 
-from __future__ import annotations
-
 import plyvel
 import pytest
 
+from tests.vmq.commit_stage import FULL, Db
 from tests.vmq.test_store_model import commit
 from vmq.store.store import Store
 
 
-class FakeBatch:
-    def __init__(self, db: FakeDb) -> None:
-        self.db = db
-        self.changes: list[tuple[bytes, bytes | None]] = []
-
-    def put(self, key: bytes, value: bytes) -> None:
-        self.changes.append((key, value))
-
-    def delete(self, key: bytes) -> None:
-        self.changes.append((key, None))
-
-    def write(self) -> None:
-        if self.db.failures:
-            self.db.failures -= 1
-            raise plyvel.IOError(b"IO error: No space left on device")
-        for key, value in self.changes:
-            if value is None:
-                self.db.data.pop(key, None)
-            else:
-                self.db.data[key] = value
-
-
-class FakeDb:
-    """A database in memory that fails on demand and remembers how it was asked to write."""
-
-    def __init__(self) -> None:
-        self.data: dict[bytes, bytes] = {}
-        self.failures = 0
-        self.syncs: list[bool] = []
-
-    def get(self, key: bytes, verify_checksums: bool) -> bytes | None:
-        assert verify_checksums
-        return self.data.get(key)
-
-    def write_batch(self, sync: bool) -> FakeBatch:
-        self.syncs.append(sync)
-        return FakeBatch(self)
-
-
-def fake_store(durability: str = "os") -> tuple[Store, FakeDb]:
-    db = FakeDb()
+def store_with(durability: str = "os") -> tuple[Store, Db]:
+    db = Db()
     return Store(db, durability, lambda: None), db
 
 
+def syncs(db: Db) -> list[bool]:
+    return [sync for sync, _ in db.writes]
+
+
 def test_a_write_is_visible_before_during_and_after_its_commit() -> None:
-    store, db = fake_store()
+    store, db = store_with()
     db.data[b"k"] = b"old"
     assert store.get(b"k") == b"old"
     store.put(b"k", b"new")
@@ -70,7 +34,7 @@ def test_a_write_is_visible_before_during_and_after_its_commit() -> None:
 
 def test_the_first_write_of_a_commit_schedules_it() -> None:
     scheduled: list[int] = []
-    store = Store(FakeDb(), "os", lambda: scheduled.append(1))
+    store = Store(Db(), "os", lambda: scheduled.append(1))
     store.put(b"a", b"")
     store.put(b"b", b"")
     store.delete(b"c")
@@ -82,7 +46,7 @@ def test_the_first_write_of_a_commit_schedules_it() -> None:
 
 @pytest.mark.parametrize("durability", ("os", "fsync"))
 def test_an_acknowledgement_waits_for_the_commit_that_gathers(durability: str) -> None:
-    store, _ = fake_store(durability)
+    store, _ = store_with(durability)
     store.put(b"a", b"")
     first = store.barrier()
     assert first > 0
@@ -95,28 +59,28 @@ def test_an_acknowledgement_waits_for_the_commit_that_gathers(durability: str) -
 
 
 def test_memory_never_makes_anybody_wait() -> None:
-    store, db = fake_store("memory")
+    store, db = store_with("memory")
     assert store.acknowledge_early
     for _ in range(3):
         store.put(b"a", b"1")
         assert store.barrier() == 0
         commit(store)
-    assert db.syncs == [False, False, False]
+    assert syncs(db) == [False, False, False]
 
 
 @pytest.mark.parametrize(
     ("durability", "sync"), (("memory", False), ("os", False), ("fsync", True))
 )
 def test_only_fsync_waits_for_the_disk(durability: str, sync: bool) -> None:
-    store, db = fake_store(durability)
+    store, db = store_with(durability)
     assert store.sync is sync
     store.put(b"a", b"1")
     commit(store)
-    assert db.syncs == [sync]
+    assert syncs(db) == [sync]
 
 
 def test_a_caller_sees_whether_its_work_was_durable() -> None:
-    store, _ = fake_store()
+    store, _ = store_with()
     before = store.writes
     store.get(b"a")
     assert store.writes == before
@@ -126,8 +90,8 @@ def test_a_caller_sees_whether_its_work_was_durable() -> None:
 
 
 def test_a_failed_commit_joins_the_next_one() -> None:
-    store, db = fake_store()
-    db.failures = 1
+    store, db = store_with()
+    db.error = FULL
     store.put(b"kept", b"1")
     store.put(b"changed", b"1")
     store.put(b"deleted", b"1")
@@ -139,6 +103,7 @@ def test_a_failed_commit_joins_the_next_one() -> None:
     store.put(b"later", b"2")
     with pytest.raises(plyvel.IOError):
         store.write()
+    db.error = None
     store.retry_commit()
     wanted = {b"kept": b"1", b"changed": b"2", b"back": b"2", b"later": b"2"}
     assert {key: store.get(key) for key in (*wanted, b"deleted")} == {**wanted, b"deleted": None}
