@@ -9,10 +9,10 @@ import re
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 from http.client import HTTPConnection
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -30,32 +30,11 @@ TIMEOUT = 30.0
 ELSEWHERE = "evil.example"
 
 
-class _Files(BaseHTTPRequestHandler):
-    def __init__(self, files: Mapping[str, Path], *arguments: Any) -> None:
-        self.files = files
-        super().__init__(*arguments)
-
-    def do_GET(self) -> None:
-        file = self.files.get(self.path)
-        if file is None:
-            self.send_error(404)
-            return
-        kind = "text/html; charset=utf-8" if file.suffix == ".html" else "text/javascript"
-        body = file.read_bytes()
-        self.send_response(200)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *_arguments: Any) -> None:  # noqa: A002 - the name of the base class
-        pass
-
-
 @contextlib.contextmanager
-def served(files: Mapping[str, Path]) -> Iterator[str]:
-    """These files by path on a web server; gives its address."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Files, files))
+def served(folder: Path) -> Iterator[str]:
+    """A folder's files on a web server; gives its address."""
+    handler = partial(SimpleHTTPRequestHandler, directory=str(folder))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:

@@ -1,5 +1,6 @@
 """MQTT.js in a real browser, over secure WebSocket."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,9 +20,12 @@ PAGE = Path(__file__).with_name("page.html")
 @pytest.fixture
 def page(tmp_path: Path, server: IssuedCertificate) -> Iterator[Page]:
     """The page, open in a browser that trusts the server's certificate."""
-    script = installed_modules() / "mqtt" / "dist" / "mqtt.min.js"
+    web = tmp_path / "web"
+    web.mkdir()
+    shutil.copy(PAGE, web / "index.html")
+    shutil.copy(installed_modules() / "mqtt" / "dist" / "mqtt.min.js", web)
     with (
-        served({"/": PAGE, "/mqtt.min.js": script}) as address,
+        served(web) as address,
         chromium(tmp_path / "browser", server) as browser,
     ):
         browser.address = address + "/"
