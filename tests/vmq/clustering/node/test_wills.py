@@ -120,52 +120,6 @@ async def test_when_a_node_stays_away_the_wills_of_its_clients_are_published_onc
     await late.until(lambda: len(late.log) == 1)
 
 
-async def test_who_has_come_back_elsewhere_is_not_gone(
-    stack: AsyncExitStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    a, b, c, watcher = await three(stack, tmp_path, LONG)
-    clean, _, gone = await came(stack, b.broker, "clean", "without", "gone")
-    durable = await stack.enter_async_context(Willing("durable"))
-    await durable.connect(b.broker)
-    await until(lambda: len(kept(a.broker, c.broker)) == 4)
-    await dead(b, a, c, monkeypatch=monkeypatch)
-    await clean.connect(a.broker)
-    await durable.connect(c.broker)
-    again = await stack.enter_async_context(Device("without", clean=True))  # with no will
-    await again.connect(a.broker, ("t", 1))
-    await until(lambda: is_subscribed(c.broker, "without", "a"))
-    for life in (a, c):
-        wills = wills_of(life.broker)
-        for timer in list(wills._timers.values()):
-            timer.cancel()
-        for peer in list(wills._timers):
-            wills._when_over(peer)
-    await watcher.until(lambda: "gone" in watcher.log)
-    await gone.connect(c.broker)
-    await gone.drop()
-    await watcher.until(lambda: watcher.log.count("gone") == 2)  # behind all others
-    assert watcher.log == ["gone", "gone"]
-
-
-async def test_what_the_node_publishes_itself_nobody_else_does(
-    stack: AsyncExitStack, tmp_path: Path
-) -> None:
-    a, b, c, watcher = await three(stack, tmp_path, 0.3)
-    ends, breaks, _ = await came(stack, b.broker, "e", "b", "s")
-    await until(lambda: kept(a.broker, c.broker) == ["b", "e", "s"])
-    await ends.disconnect()
-    await breaks.drop()
-    await until(lambda: kept(a.broker, c.broker) == ["s"])
-    await watcher.until(lambda: watcher.log == ["b"])
-    await b.broker.stop()  # in order: it publishes what is left
-    await until(lambda: all("b" not in clustering(each.broker).node.up for each in (a, c)))
-    assert kept(a.broker, c.broker) == []
-    await b.start()
-    await watcher.until(lambda: len(watcher.log) == 2)
-    assert watcher.log == ["b", "s"]
-    assert published(a.broker, b.broker, c.broker) == 0
-
-
 async def test_after_a_split_the_other_side_keeps_what_is_there_then(
     stack: AsyncExitStack, tmp_path: Path
 ) -> None:
