@@ -76,16 +76,3 @@ async def test_no_object_of_a_round_is_left(tmp_path: Path) -> None:
         for number in range(ROUNDS):
             await asyncio.to_thread(Round(addresses, number).play)
         assert await settled(lambda found: found <= before) <= before
-
-
-async def test_an_object_that_is_kept_is_counted(tmp_path: Path) -> None:
-    """The census sees connections, those of a compiled core as well."""
-    before = census()
-    async with Broker(config(tmp_path / "data")) as broker:
-        kept = broker.listeners["tcp"].url.partition("://")[2].rpartition(":")
-        _, writer = await asyncio.open_connection(kept[0], int(kept[2]))
-        found = await settled(lambda found: found["Connection"] == before["Connection"] + 1)
-        assert found["Connection"] == before["Connection"] + 1
-        assert found["SessionWatch"] == before["SessionWatch"] + 1
-        writer.close()
-        await writer.wait_closed()
