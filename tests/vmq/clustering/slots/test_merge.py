@@ -50,28 +50,6 @@ def test_what_one_side_has_finished_is_finished() -> None:
     assert waiting(one, other) == [3, 4]
 
 
-def test_what_a_side_took_while_it_did_not_know_a_client_is_not_seen_for_that_client() -> None:
-    one = begun(1, 5)
-    other = begun(2, 6, one)
-    subscribe(one, "c")
-    take(one, 1)
-    take(other, 1)  # before it learns of c
-    assert waiting(one, other) == [1]
-
-
-def test_what_a_side_had_for_a_client_it_has_finished_whatever_that_subscribed_to_elsewhere() -> (
-    None
-):
-    one, other = parted(1)
-    finish(other, "c", 1)
-    one.subscribe("c", "t", 2, 0)  # which the other side does not know
-    one.close()
-    take(one, 2)
-    take(other, 2)
-    finish(other, "c", 2)
-    assert waiting(one, other) == [2], "of this one it cannot know for which subscription it was"
-
-
 def test_what_a_merge_brings_for_another_client_was_not_there_for_that_before() -> None:
     one, other = parted(1)
     third = begun(1, 7)
@@ -81,19 +59,6 @@ def test_what_a_merge_brings_for_another_client_was_not_there_for_that_before() 
     one.close()
     for found in (merged(one, other), merged(other, one)):
         assert queue(found, "c") == queue(found, "d") == [1]
-
-
-def test_a_client_that_awaits_pubrel_of_one_side_gets_it_of_the_other() -> None:
-    one, other = parted(1)
-    attach(other, "c", 8)
-    one.send("c", 7, SentMessage((ORIGIN, 1), True, 2))
-    finish(one, "c", 1)
-    for found in (merged(one, other), merged(other, one)):
-        assert {
-            packet: each.is_received for packet, each in found.registers["c"].window.items()
-        } == {7: True}
-        assert queue(found, "c") == []
-        assert not found.registers["c"].missed.runs
 
 
 @pytest.mark.parametrize("under", [0, 9])
@@ -128,26 +93,6 @@ def test_what_a_client_has_finished_that_a_part_of_a_copy_had_for_it_does_not_co
     assert queue(found, "c") == [1]
     finish(found, "c", 1)
     assert waiting(found, former) == []
-
-
-def test_one_register_wins_whole() -> None:
-    one, other = parted()
-    one.send("c", 1, SentMessage((ORIGIN, 1), False, 1))
-    other.registers["c"].lineage = other.lineage
-    other.send("c", 2, SentMessage((ORIGIN, 2), False, 2))
-    for found in (merged(one, other), merged(other, one)):
-        assert list(found.registers["c"].window) == [2]
-
-
-def test_packet_ids_keep_the_order_of_their_messages_at_the_next_owner() -> None:
-    state = begun(1, 5)
-    subscribe(state, "c")
-    for number in (1, 2, 3):
-        take(state, number)
-        state.send("c", 10 - number, SentMessage((ORIGIN, number), False, 2))
-    state.send("c", 9, SentMessage((ORIGIN, 1), True, 2))  # PUBREC
-    state.close()
-    assert list(load_state(all_records(state)).registers["c"].window) == [9, 8, 7]
 
 
 def test_a_session_that_ended_takes_its_queue_along() -> None:

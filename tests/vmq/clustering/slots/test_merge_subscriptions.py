@@ -44,16 +44,6 @@ def test_a_forgotten_end_is_known_of_what_its_side_includes(is_forgotten: bool) 
     assert states.granted(one, other) == {}
 
 
-def test_an_end_ends_only_what_it_knew_of_whatever_the_clocks_say() -> None:
-    one, other = states.parted()
-    one.subscribe("c", "#", -1, 1_000_000)
-    one.close()
-    other.subscribe("c", "#", -1, 0)
-    other.subscribe("c", "#", 1, 0)
-    other.close()
-    assert states.granted(one, other) == {"#": 1}
-
-
 def test_who_asks_again_for_what_an_older_copy_has_still_keeps_it() -> None:
     one, other = states.parted()
     one.subscribe("c", "#", -1, 1_000_000)

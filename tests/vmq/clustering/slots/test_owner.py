@@ -150,25 +150,6 @@ def world() -> World:
     return World()
 
 
-def test_it_takes_nothing_until_all_in_reach_have_denied_forks(world: World) -> None:
-    assert {each.slot for each in world.sent(AskFork)} == {SLOT}
-    world.deny(2)
-    world.offer(1)
-    assert (ORIGIN, 1) not in world.owner.state.context
-    world.deny(3)
-    assert [each.again for each in world.sent(fronts.OfferTaken)] == [True]
-    world.offer(1)
-    assert (ORIGIN, 1) in world.owner.state.context
-
-
-def test_it_confirms_what_the_follower_has_on_disk(world: World) -> None:
-    follower = world.serve()
-    world.offer(1)
-    assert world.sent(fronts.OfferTaken) == []
-    world.confirm(follower, is_whole=True)
-    assert [each.dots for each in world.sent(fronts.OfferTaken)] == [[(ORIGIN, 1)]]
-
-
 def test_a_front_is_told_how_much_of_what_its_client_has_is_safe(world: World) -> None:
     follower = world.serve()
     world.subscribe("c")

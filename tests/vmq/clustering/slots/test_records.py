@@ -98,20 +98,6 @@ def test_a_record_of_which_nothing_is_left_goes_when_it_is_read() -> None:
     assert [is_there for _, is_there in changed(found, b"m")] == [False]
 
 
-def test_of_an_unfinished_copy_those_messages_count_of_which_it_knows_whom_they_are_for() -> None:
-    there = state()
-    take(there, 1)
-    take(there, PLACES)
-    records = all_records(there)
-    first, second = sorted(key for key in records if key[:1] == b"q")
-    del records[second]
-    found = salvage(records)
-    assert list(found.messages) == [(ORIGIN, 1)]
-    assert (ORIGIN, 1) in found.context
-    assert (ORIGIN, PLACES) not in found.context
-    assert first in all_records(found)
-
-
 def test_what_an_owner_lacked_an_unfinished_copy_of_it_lacks() -> None:
     """What it kept for clients whom it did not know is still for those who are known later."""
     there = state()

@@ -5,7 +5,6 @@ from pathlib import Path
 from tests.simulator.jobs.node import QUEUE, RETRY, SimNode
 from tests.simulator.jobs.world import JobWorld
 from tests.support.present import present
-from vmq.jobs.queue import ACKED
 
 
 def world_of(folder: Path, hosts: str) -> JobWorld:
@@ -99,29 +98,6 @@ def test_who_heard_of_a_job_before_it_had_a_copy_is_told_again(tmp_path: Path) -
     assert [node.undone() for node in world.nodes.values()] == [0, 0, 0]
     passes(world, 60)
     assert [node.left() for node in world.nodes.values()] == [0, 0, 0]
-
-
-def test_who_does_not_collect_a_job_forgets_it_for_nobody(tmp_path: Path) -> None:
-    """That one node heard of it from another than the one that asks all says nothing of the rest."""
-    world = world_of(tmp_path, "abcd")
-    first, second, third, fourth = world.nodes.values()
-    job_id = add(world, first, 4)
-    passes(world, 2)
-    for other in (first, second, fourth):
-        pair = frozenset((other.name, third.name))
-        world.cut.add(pair)
-        world.break_link(*sorted(pair))
-    acknowledge(world, second, job_id)
-    passes(world, 2)
-    job = present(first.machine.find(job_id))
-    assert job.state == ACKED
-    first.replicas.ending.say(fourth.number, job)  # as to one that asks for it
-    world._send(first.name)
-    passes(world, 2)
-    assert first.machine.find(job_id) is job, "the third node knows nothing yet"
-    world.cut.clear()
-    passes(world, 3 * RETRY + 30)
-    assert [node.left() for node in world.nodes.values()] == [0, 0, 0, 0]
 
 
 def test_who_does_not_have_a_job_is_not_taken_for_its_holder(tmp_path: Path) -> None:

@@ -35,15 +35,6 @@ async def test_a_key_keeps_out_a_second_job_at_any_node(tmp_path: Path) -> None:
         assert await b.get("q")
 
 
-async def test_nodes_that_add_at_once_add_one(tmp_path: Path) -> None:
-    async with job_nodes(tmp_path) as nodes:
-        for number in range(10):
-            adding = [each("ADDJOB", "q", "x", 20_000, "KEY", f"k{number}") for each in nodes]
-            assert len(set(await asyncio.gather(*adding))) == 1
-        assert len(jobs_of(nodes)) == 10
-        assert sum(int(each.machine.queues[b"q"].depth) for each in nodes) == 10
-
-
 async def test_a_key_outlives_its_job_and_the_node_that_added_it(tmp_path: Path) -> None:
     async with job_nodes(tmp_path, "ab") as (a, b):
         async with node_of(job_config(tmp_path, "c", [address(a.broker)])) as c:
