@@ -10,12 +10,7 @@ ATTACKS = 200
 
 @pytest.mark.timeout(300)
 def test_attacks_on_jobs_harm_nobody_but_the_attacker(fresh_broker: BrokerFactory) -> None:
-    broker = fresh_broker(listen=LISTEN, env=ENV)
-    campaign = Campaign(broker, 1)
+    campaign = Campaign(fresh_broker(listen=LISTEN, env=ENV), 1)
     for _ in range(ATTACKS):
         campaign.run()
-    campaign.works()
-    campaign.check_memory()
-    campaign.close()
-    assert broker.terminate() == 0
-    assert "Traceback" not in broker.stderr_text()
+    campaign.end()
