@@ -1,6 +1,5 @@
 """The page, and `vmq top`, of a broker of two workers: one page, with the sums of both."""
 
-import json
 import os
 import signal
 from collections.abc import Iterator
@@ -11,8 +10,6 @@ from tests.page.live_page import MARKUP, LivePage, link_of
 from tests.support.wire import Wire
 from tests.vmq.cli.program import here
 from tests.vmq.workers.several import Several
-from vmq.cli.admin.client import AdminClient
-from vmq.cli.top.news import BrokerNews
 from vmq.testing.process import BrokerProcess
 
 CONFIG = """
@@ -79,22 +76,6 @@ def test_the_link_that_is_printed_opens_a_page_with_the_sums(
     assert clients
 
 
-def test_clients_of_both_are_found_and_disconnected(
-    page: LivePage, several: Several, clients: tuple[Wire, Wire]
-) -> None:
-    page.enter(link_of(several.broker, "--change"))
-    page.go("clients")
-    page.says("2 found.")
-    page.submit("input[type=search]", "two")
-    page.says("1 found.")
-    page.run("() => { document.querySelector('tr.link').click(); }")
-    page.click("Disconnect")
-    page.click("Disconnect", "dialog button")
-    page.says("Disconnected.")
-    clients[1].expect_closed()
-    assert page.value("document.title") != "owned"
-
-
 def test_topics_of_both_are_one_tree_and_the_page_speaks_mqtt(
     page: LivePage, several: Several, clients: tuple[Wire, Wire]
 ) -> None:
@@ -121,21 +102,6 @@ def test_topics_of_both_are_one_tree_and_the_page_speaks_mqtt(
     assert counts == {"tcp": 2, "http": 1}, "the page's own client is counted where it came in"
 
 
-def test_why_and_trace_reach_the_worker_of_the_client(
-    page: LivePage, several: Several, clients: tuple[Wire, Wire]
-) -> None:
-    clients[1].subscribe(("quiet/#", 1))
-    page.enter(link_of(several.broker, "--change"))
-    page.go(f"why?what=receive&client_id={'two%3Cimg'}&topic=quiet/1")
-    page.says("no session")
-    page.go("trace")
-    page.type(".bar input", f"two{MARKUP}")
-    page.click("Trace", "main button")
-    page.says("Tracing")
-    clients[1].publish("traced/here", b"x", qos=1)
-    page.says("traced/here")
-
-
 def test_a_user_whom_the_listener_names_comes_in(page: LivePage, several: Several) -> None:
     page.page.open(several.broker.http)
     page.type("input[name=user]", "anna")
@@ -143,21 +109,6 @@ def test_a_user_whom_the_listener_names_comes_in(page: LivePage, several: Severa
     page.says("this user with this password may not open the page")
     page.submit("input[name=password]", "right")
     page.says("Nothing is wrong")
-
-
-def test_top_tells_the_sums_and_each_worker(several: Several, clients: tuple[Wire, Wire]) -> None:
-    assert clients
-    news = BrokerNews(AdminClient(None, str(several.folder)))
-    told = news.follow()
-    hello = next(told)
-    assert (hello.kind, hello.what["node"]) == ("hello", "n")
-    place = hello.what["series"].index("connections")
-    for each in told:
-        if each.kind == "tick" and each.what["values"][place] == 2:
-            break
-    assert [row[:2] for row in each.what["workers"]] == [[1, "running"], [2, "running"]]
-    assert len(json.dumps(each.what)) < 1000, "bytes a second"
-    assert {row["client_id"] for row in news.sessions("client_id")} == {"one", f"two{MARKUP}"}
 
 
 def test_a_worker_that_is_killed_is_told_of_and_the_page_goes_on(
