@@ -1,28 +1,27 @@
-"""Passwords and rights as real clients meet them, over TCP and TLS."""
+"""Passwords and rights as clients meet them, over TCP and TLS."""
 
-import queue
 import re
 import socket
 import ssl
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
-import paho.mqtt.client as paho
 import pytest
-from paho.mqtt.enums import CallbackAPIVersion
 from vmq_passwd import editing
 
 from tests.listeners.conftest import ListenerFactory, factory, start, tls
+from tests.support.streams import tls_wire
+from tests.support.wire import CONNACK, Wire, connect_packet, publish_packet
 from vmq.cli.main import main
 from vmq.testing.authority import Authority, IssuedCertificate
-from vmq.testing.closing import Closing
 from vmq.testing.process import BrokerProcess
 
 __all__ = ["start"]
 
 TIMEOUT = 60.0
-USERS = {"alice": b"1", "bob": b"2"}
+USERS = {"alice": "1", "bob": "2"}
 ACL = """\
 user alice
 topic read news/#
@@ -60,7 +59,7 @@ def server(authority: Authority) -> IssuedCertificate:
 
 def with_files(folder: Path) -> Path:
     for name, password in USERS.items():
-        editing.add(folder / "passwd", name, password)
+        editing.add(folder / "passwd", name, password.encode())
     (folder / "acl").write_text(ACL)
     return folder
 
@@ -88,172 +87,131 @@ def guarded(start: ListenerFactory, files: Path) -> BrokerProcess:
     return start({"tcp": TCP}, rest=PLUGINS.format(folder=files))
 
 
-class Client(Closing):
-    """A paho client whose events a test waits for."""
-
-    def __init__(
-        self,
-        broker: BrokerProcess,
-        name: str | None,
-        password: bytes | None = None,
-        *,
-        client_id: str = "",
-        cafile: Path | None = None,
-        certificate: IssuedCertificate | None = None,
-        clean: bool = True,
-    ) -> None:
-        self.messages: queue.Queue[tuple[str, bytes]] = queue.Queue()
-        self._codes: queue.Queue[int] = queue.Queue()
-        self._granted: queue.Queue[list[int]] = queue.Queue()
-        self._ended: queue.Queue[int] = queue.Queue()
-        self._published: queue.Queue[int] = queue.Queue()
-        self._paho = paho.Client(
-            CallbackAPIVersion.VERSION2,
-            client_id=client_id,
-            clean_session=clean,
-            reconnect_on_failure=False,
-        )
-        if name is not None:
-            secret = USERS.get(name, b"") if password is None else password
-            self._paho.username_pw_set(name, secret.decode())
-        if cafile is not None:
-            context = ssl.create_default_context(cafile=cafile)
-            self._paho.tls_set_context(
-                certificate.load_into(context) if certificate is not None else context
-            )
-            self._paho.tls_insecure_set(True)
-        self._paho.on_connect = lambda c, d, flags, code, p: self._codes.put(code.value)
-        self._paho.on_subscribe = lambda c, d, mid, codes, p: self._granted.put(
-            [code.value for code in codes]
-        )
-        self._paho.on_message = lambda c, d, each: self.messages.put(
-            (each.topic, bytes(each.payload))
-        )
-        self._paho.on_publish = lambda c, d, mid, code, p: self._published.put(mid)
-        self._paho.on_disconnect = lambda c, d, flags, code, p: self._ended.put(code.value)
-        url = next(each for each in broker.urls if each.startswith("tls" if cafile else "tcp"))
-        host, port = url.split("//")[1].split(":")
-        self._paho.connect(host, int(port))
-        self._paho.loop_start()
-        #: The reason code that MQTT 5 has for the return code of CONNACK.
-        self.code = self._codes.get(timeout=TIMEOUT)
-
-    def subscribe(self, *filters: str) -> list[int]:
-        self._paho.subscribe([(each, 1) for each in filters])
-        return self._granted.get(timeout=TIMEOUT)
-
-    def publish(self, topic: str, payload: bytes = b"") -> None:
-        self._paho.publish(topic, payload, qos=1)
-        self._published.get(timeout=TIMEOUT)
-
-    def publish_unasked(self, topic: str) -> None:
-        """Without waiting for its acknowledgement."""
-        self._paho.publish(topic, b"", qos=1)
-
-    def wait_disconnected(self) -> None:
-        self._ended.get(timeout=TIMEOUT)
-
-    def receive(self) -> tuple[str, bytes]:
-        return self.messages.get(timeout=TIMEOUT)
-
-    def close(self) -> None:
-        self._paho.disconnect()
-        self._paho.loop_stop()
-
-
-#: CONNACK codes 0, 4 and 5 as paho gives them, in MQTT 5's reason codes.
-ACCEPTED, BAD_CREDENTIALS, NOT_AUTHORISED = 0, 134, 135
+ACCEPTED, BAD_CREDENTIALS, NOT_AUTHORISED = 0, 4, 5
 REFUSED = 128
+
+
+def login(
+    broker: BrokerProcess,
+    name: str | None,
+    password: str | None = None,
+    client_id: str = "",
+    context: ssl.SSLContext | None = None,
+) -> tuple[Wire, int]:
+    """A client, and the return code of its CONNACK. Over TLS if there is a context."""
+    if context is None:
+        wire = Wire.connect_tcp(broker.tcp)
+    else:
+        wire = tls_wire(next(url for url in broker.urls if url.startswith("tls")), context)
+    secret = USERS.get(name or "") if password is None else password
+    wire.send(connect_packet(client_id, username=name, password=secret))
+    return wire, wire.expect(CONNACK).return_code
+
+
+def client(broker: BrokerProcess, name: str | None, **more: Any) -> Wire:
+    wire, code = login(broker, name, **more)
+    assert code == ACCEPTED
+    return wire
+
+
+def subscribe(wire: Wire, *filters: str) -> list[int]:
+    return wire.subscribe(*((each, 1) for each in filters)).codes
+
+
+def read(wire: Wire) -> tuple[str, bytes]:
+    received = wire.expect_publish()
+    wire.acknowledge(received)
+    return received.topic, received.payload
 
 
 @pytest.mark.parametrize("secure", [False, True])
 def test_who_knows_the_password_gets_what_the_rules_grant(
     shared: BrokerProcess, authority: Authority, secure: bool
 ) -> None:
-    cafile = authority.cafile if secure else None
+    context = authority.client_context() if secure else None
     for name, password, code in (
-        ("alice", b"2", BAD_CREDENTIALS),
-        ("alice", b"", BAD_CREDENTIALS),
-        ("mallory", b"1", BAD_CREDENTIALS),
+        ("alice", "2", BAD_CREDENTIALS),
+        ("alice", "", BAD_CREDENTIALS),
+        ("mallory", "1", BAD_CREDENTIALS),
         (None, None, NOT_AUTHORISED),
     ):
-        with Client(shared, name, password, cafile=cafile) as refused:
-            assert refused.code == code, name
+        wire, found = login(shared, name, password, context=context)
+        wire.close()
+        assert found == code, name
     with (
-        Client(shared, "alice", cafile=cafile) as alice,
-        Client(shared, "bob", client_id="lamp", cafile=cafile) as bob,
+        client(shared, "alice", context=context) as alice,
+        client(shared, "bob", client_id="lamp", context=context) as bob,
     ):
-        assert (alice.code, bob.code) == (ACCEPTED, ACCEPTED)
         asked = ("news/#", "#", "home/alice/#", "$share/g/news/1", "$share/g/#")
-        assert alice.subscribe(*asked) == [1, REFUSED, REFUSED, 1, REFUSED]
-        bob.publish("news/2", b"x")
-        assert alice.receive() == ("news/2", b"x")
-        bob.publish("of/lamp")
-        bob.publish_unasked("of/door")
-        bob.wait_disconnected()
-        alice.publish("home/alice/x")
-        alice.publish_unasked("news/2")
-        alice.wait_disconnected()
+        assert subscribe(alice, *asked) == [1, REFUSED, REFUSED, 1, REFUSED]
+        bob.publish("news/2", b"x", qos=1)
+        assert read(alice) == ("news/2", b"x")
+        bob.publish("of/lamp", qos=1)
+        bob.ended_by(publish_packet("of/door", b"", qos=1, packet_id=9))
+        alice.publish("home/alice/x", qos=1)
+        alice.ended_by(publish_packet("news/2", b"", qos=1, packet_id=9))
 
 
 def test_new_rules_end_what_they_do_not_allow_and_nothing_else(
     guarded: BrokerProcess, files: Path
 ) -> None:
-    with Client(guarded, "alice") as alice, Client(guarded, "bob") as bob:
-        assert alice.subscribe("news/1", "news/2", "end") == [1, 1, 1]
-        bob.publish("news/1", b"before")
-        assert alice.receive() == ("news/1", b"before")
+    with client(guarded, "alice") as alice, client(guarded, "bob") as bob:
+        assert subscribe(alice, "news/1", "news/2", "end") == [1, 1, 1]
+        bob.publish("news/1", b"before", qos=1)
+        assert read(alice) == ("news/1", b"before")
         (files / "acl").write_text(ACL.replace("topic read news/#", "topic read news/2", 1))
         guarded.wait_log("subscriptions ended that are no longer allowed: 1")
         for topic in ("news/1", "news/2", "end"):
-            bob.publish(topic, b"after")
-        assert [alice.receive()[0] for _ in range(2)] == ["news/2", "end"]
-        assert alice.subscribe("news/1", "news/2") == [REFUSED, 1]
+            bob.publish(topic, b"after", qos=1)
+        assert [read(alice)[0] for _ in range(2)] == ["news/2", "end"]
+        assert subscribe(alice, "news/1", "news/2") == [REFUSED, 1]
 
 
 def test_rules_change_under_traffic_and_nothing_is_lost(
     guarded: BrokerProcess, files: Path
 ) -> None:
     sent = 0
-    with Client(guarded, "alice") as alice, Client(guarded, "bob") as bob:
-        assert alice.subscribe("news/#") == [1]
+    with client(guarded, "alice") as alice, client(guarded, "bob") as bob:
+        assert subscribe(alice, "news/#") == [1]
         for change in range(1, 4):
             (files / "acl").write_text(f"{ACL}user carol\ntopic {change}\n")
             while guarded.stderr_text().count("acl: new content is in force") < change:
-                bob.publish("news/2", b"%d" % sent)
+                bob.publish("news/2", b"%d" % sent, qos=1)
                 sent += 1
-        assert [int(alice.receive()[1]) for _ in range(sent)] == list(range(sent))
+        assert [int(read(alice)[1]) for _ in range(sent)] == list(range(sent))
 
 
 @pytest.mark.parametrize("name", ["vmq_acl", "vmq_passwd"])
 def test_they_are_reloaded_while_clients_are_connected(
     guarded: BrokerProcess, files: Path, name: str
 ) -> None:
-    with Client(guarded, "bob") as bob:
+    with client(guarded, "bob") as bob:
         assert main(["plugin", "reload", name, "--data-dir", str(guarded.data_dir)]) == 0
-        bob.publish("news/1")
-        with Client(guarded, "alice") as alice, Client(guarded, "alice", b"2") as refused:
-            assert alice.subscribe("news/1", "#") == [1, REFUSED]
-            assert refused.code == BAD_CREDENTIALS
+        bob.publish("news/1", qos=1)
+        with client(guarded, "alice") as alice:
+            assert subscribe(alice, "news/1", "#") == [1, REFUSED]
+        refused, code = login(guarded, "alice", "2")
+        refused.close()
+        assert code == BAD_CREDENTIALS
         (files / "acl").write_text("topics\n")
         assert main(["plugin", "reload", name, "--data-dir", str(guarded.data_dir)]) == int(
             name == "vmq_acl"
         )
-        bob.publish("news/1")
+        bob.publish("news/1", qos=1)
 
 
 def test_passwords_alone_leave_topics_free(start: ListenerFactory, files: Path) -> None:
     broker = start({"tcp": TCP}, rest=f'[plugins.vmq_passwd]\nfile = "{files}/passwd"\n')
-    with Client(broker, "bob") as bob:
-        assert bob.subscribe("#") == [1]
-        bob.publish("anything")
+    with client(broker, "bob") as bob:
+        assert subscribe(bob, "#") == [1]
+        bob.publish("anything", qos=1)
 
 
 def test_the_brokers_figures_are_messages(start: ListenerFactory) -> None:
     broker = start({"tcp": TCP}, rest="[plugins.vmq_systree]\ninterval = 0.1")
-    with Client(broker, None) as client:
-        client.subscribe("$SYS/+/mqtt/connect/received")
-        topic, payload = client.receive()
+    with client(broker, None) as wire:
+        subscribe(wire, "$SYS/+/mqtt/connect/received")
+        topic, payload = read(wire)
         assert topic.startswith("$SYS/")
         assert int(payload) >= 1
 
@@ -273,11 +231,12 @@ def test_a_certificate_stands_for_a_password_if_it_may(
         server, cafile=authority.cafile, require_certificate=True, use_identity_as_username=True
     )
     broker = start({"tls": options}, rest=rest)
-    lamp = authority.issue("alice")
-    with Client(broker, None, cafile=authority.cafile, certificate=lamp) as client:
-        assert client.code == (ACCEPTED if accepted else BAD_CREDENTIALS)
+    lamp = authority.client_context(authority.issue("alice"))
+    wire, code = login(broker, None, context=lamp)
+    with wire:
+        assert code == (ACCEPTED if accepted else BAD_CREDENTIALS)
         if accepted:
-            assert client.subscribe("news/#", "#") == [1, REFUSED]
+            assert subscribe(wire, "news/#", "#") == [1, REFUSED]
 
 
 def test_graphite_gets_the_brokers_figures(start: ListenerFactory) -> None:
