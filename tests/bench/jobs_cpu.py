@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.bench.others import redis
 from tests.bench.tls_cpu import Meter, received
+from tests.support.servers import redis
 from vmq.testing.process import BrokerProcess
 
 BODY = b"x" * 16
@@ -90,7 +90,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--jobs", type=int, default=50_000)
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder, vmq(Path(folder)) as broker, redis() as other:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        vmq(Path(folder)) as broker,
+        redis(Path(folder)) as other,
+    ):
         for batch in (50, 1):
             jobs = options.jobs if batch > 1 else options.jobs // 5
             rounds = [

@@ -13,9 +13,9 @@ from collections import deque
 from select import select
 
 from tests.bench.jobs_cpu import BODY, Cycle, command, measure
-from tests.bench.others import redis
 from tests.bench.tls_cpu import Meter, received
 from tests.cluster_processes.jobs import JobCluster, job_cluster
+from tests.support.servers import redis
 
 #: Jobs a second, and how they are written.
 RATE = 1000
@@ -72,7 +72,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--jobs", type=int, default=10_000)
     options = parser.parse_args()
-    with job_cluster("a", "b", "c") as jobs, redis() as other:
+    with job_cluster("a", "b", "c") as jobs, redis(jobs.cluster.folder) as other:
         rounds = [
             (measure(*other, "", options.jobs, 50), whole(jobs, options.jobs, 50))
             for _ in range(options.rounds)

@@ -17,14 +17,13 @@ import statistics
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
-from tests.bench.others import started
+from tests.support import servers
 from tests.support.byte_streams import SocketStream
 from tests.support.wire import Wire, publish_packet
 from vmq.testing.authority import Authority, IssuedCertificate
-from vmq.testing.ports import lasting_port
 from vmq.testing.process import BrokerProcess
 
 PAYLOAD = b"x" * 64
@@ -44,20 +43,14 @@ def vmq(folder: Path, server: IssuedCertificate, scheme: str) -> Iterator[tuple[
         yield broker.pid, int(broker.urls[0].rpartition(":")[2])
 
 
-@contextmanager
 def mosquitto(
     folder: Path, certificate: IssuedCertificate, scheme: str
-) -> Iterator[tuple[int, int]]:
+) -> AbstractContextManager[tuple[int, int]]:
     """The same of a mosquitto."""
-    port = lasting_port()
-    config = folder / "mosquitto.conf"
-    files = f"certfile {certificate.certfile}\nkeyfile {certificate.keyfile}\n" * (scheme == "tls")
-    config.write_text(
-        f"user root\nlistener {port} 127.0.0.1\n{files}"
-        "allow_anonymous true\nmax_queued_messages 0\nlog_type error\nset_tcp_nodelay true\n"
-    )
-    with started("mosquitto", "-c", str(config), port=port) as server:
-        yield server
+    files = (f"certfile {certificate.certfile}", f"keyfile {certificate.keyfile}")
+    options = ("allow_anonymous true", "max_queued_messages 0", "log_type error")
+    more = files if scheme == "tls" else ()
+    return servers.mosquitto(folder, *more, *options, "set_tcp_nodelay true")
 
 
 class Client:

@@ -10,11 +10,12 @@ from vmq_hooks import Refuse
 from vmq_hooks.testing import FakeBroker
 from vmq_passwd.hashes import make_hash
 
-from tests.plugins.servers import redis_server
+from tests.support.servers import redis
 
 
 async def test_verdicts(tmp_path: Path) -> None:
-    with redis_server(tmp_path) as url:
+    with redis(tmp_path) as (_, port):
+        url = f"redis://127.0.0.1:{port}"
         with Redis.from_url(url) as client:
             client.hset("mqtt:user:bob", "password", make_hash(b"1"))
         plugin = RedisAuth()

@@ -13,7 +13,7 @@ from vmq_hooks import Accept, Message, Refuse, Subscription, matches
 from vmq_hooks.testing import FakeBroker
 from vmq_passwd.hashes import make_hash
 
-from tests.plugins.servers import postgresql_server
+from tests.support.servers import postgresql
 
 SCHEMA = """
 CREATE TABLE mqtt_users (username TEXT PRIMARY KEY, password TEXT NOT NULL);
@@ -67,7 +67,7 @@ async def test_sqlite(tmp_path: Path) -> None:
 
 
 async def test_postgresql(tmp_path: Path) -> None:
-    with postgresql_server() as url:
+    with postgresql() as url:
         connection: Any = await asyncpg.connect(url)
         await connection.execute(SCHEMA)
         await connection.executemany("INSERT INTO mqtt_users VALUES ($1, $2)", USERS)

@@ -20,7 +20,7 @@ from vmq_acl.names import Names
 from vmq_acl.rules import Access, parse
 from vmq_hooks.files import FileError
 
-from tests.plugins.mosquitto import mosquitto
+from tests.support.servers import mosquitto
 from tests.support.wire import PUBACK, Wire, publish_packet
 
 TIMEOUT = 20.0
@@ -136,7 +136,7 @@ def test_mosquitto_grants_the_same(tmp_path: Path) -> None:
         rules = parse(text.encode(), file)
         acl = Acl(rules)
         lenient = Acl([rule for rule in rules if not (rule.is_pattern and rule.denies)])
-        with mosquitto(tmp_path, f"acl_file {file}", "allow_anonymous true") as port:
+        with mosquitto(tmp_path, f"acl_file {file}", "allow_anonymous true") as (_, port):
             admin = Client(port, Names(ADMIN, ADMIN))
             for names in CLIENTS:
                 client = Client(port, names)
@@ -186,7 +186,7 @@ def test_where_mosquitto_decides_otherwise(tmp_path: Path) -> None:
         parse(DIFFERENT.encode(), file)
     acl = Acl(parse(DIFFERENT.replace("topic read\n", "").encode(), file))
     bob, reserved = Names("bob", "c"), Names("bob", "$a")
-    with mosquitto(tmp_path, f"acl_file {file}", "allow_anonymous true") as port:
+    with mosquitto(tmp_path, f"acl_file {file}", "allow_anonymous true") as (_, port):
         client, other = Client(port, bob), Client(port, reserved)
         # The topic called "read".
         assert client.publish("read", "other") == {"read": True, "other": False}

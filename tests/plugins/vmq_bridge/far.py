@@ -1,15 +1,15 @@
 """The far side of a bridge: a real mosquitto that can be stopped, a link that can be cut, a scripted broker."""
 
 import asyncio
-import subprocess
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from time import monotonic
-from typing import IO, Any
+from typing import Any
 
 from vmq_bridge import packets
 
+from tests.support import servers
 from vmq.testing.ports import lasting_port
 
 START_TIMEOUT = 15.0
@@ -23,33 +23,16 @@ class Mosquitto:
         self.port = lasting_port()
         folder.mkdir(exist_ok=True)
         self.log = folder / "mosquitto.log"
-        self._config = folder / "mosquitto.conf"
-        # As root it would become the user mosquitto, who cannot read a test's folder.
-        lines = [f"listener {self.port} 127.0.0.1", "user root", "persistence true"]
-        lines += [f"persistence_location {folder}/", "log_type all", "max_queued_messages 0"]
+        lines = ["persistence true", f"persistence_location {folder}/"]
+        lines += ["log_type all", "max_queued_messages 0", *options]
         if not any(each.startswith(("allow_anonymous", "require")) for each in options):
             lines.append("allow_anonymous true")
-        self._config.write_text("\n".join([*lines, *options]) + "\n")
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def _run(self, output: IO[bytes]) -> subprocess.Popen[bytes]:
-        command = ["mosquitto", "-c", str(self._config)]
-        return subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+        self._lines = lines
+        self._running = ExitStack()
 
     async def start(self) -> None:
-        with self.log.open("ab") as output:
-            self._process = self._run(output)
-        deadline = monotonic() + START_TIMEOUT
-        while True:
-            assert self._process.poll() is None, self.log.read_text()
-            try:
-                _, writer = await asyncio.open_connection("127.0.0.1", self.port)
-            except OSError:
-                assert monotonic() < deadline, self.log.read_text()
-                await asyncio.sleep(0.02)  # nothing tells when it listens
-                continue
-            writer.close()
-            return
+        server = servers.mosquitto(self.log.parent, *self._lines, port=self.port)
+        await asyncio.to_thread(self._running.enter_context, server)
 
     async def wait_log(self, text: str) -> None:
         deadline = monotonic() + START_TIMEOUT
@@ -59,10 +42,7 @@ class Mosquitto:
 
     async def stop(self) -> None:
         """Stops it; it writes its sessions to disk first."""
-        if self._process is not None:
-            self._process.terminate()
-            await asyncio.to_thread(self._process.wait)
-            self._process = None
+        await asyncio.to_thread(self._running.close)
 
 
 @asynccontextmanager
