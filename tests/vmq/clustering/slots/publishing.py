@@ -2,46 +2,33 @@
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Sequence
 from functools import partial
 from typing import Final
+
+from hypothesis import strategies as st
 
 from tests.simulator.sessions.client import one_by_one
 from vmq.clustering.front.sessions import SessionNode
 from vmq.clustering.messages.fronts import SessionStep
-from vmq.clustering.origin.origin import Origin
 from vmq.clustering.origin.outbox import Publication
 from vmq.clustering.slots.words import PUBACK, SEND
 
 CLIENT: Final = "c"
 
 
-def numbered(payloads: Sequence[bytes], published: list[bytes]) -> list[bytes]:
-    """Payloads that are each another than all that were published before, to which they are added."""
-    found = [b"%d %s" % (at, each) for at, each in enumerate(payloads, len(published))]
-    published += found
-    return found
-
-
-def publish(
-    origin: Origin,
-    target: tuple[int, str],
-    topic: str,
-    payloads: Sequence[bytes],
-    safe: list[bytes],
-    are_one: bool,
-) -> None:
-    """Publishes; what is acknowledged comes into `safe`. `are_one`: as what a publisher sends in one pass."""
-    name = topic.encode()
-    told = object() if are_one else None
-    run: list[bytes] = []
-    for payload in payloads:
-        if origin.grow(target, name, payload, False, "", told):
-            run.append(payload)
-        else:
-            run = [payload]
-            publication = Publication(name, payload, 1, 0, partial(safe.extend, run))
-            origin.publish(origin.reserve([target]), publication, told)
+#: What may happen to a `Subscribed` wherever its slot is: its methods, and what they are given.
+STEPS: Final = (
+    st.tuples(
+        st.just("publish"),
+        st.sampled_from(["t", "u"]),
+        st.lists(st.binary(max_size=3), min_size=1, max_size=70),
+        st.booleans(),
+    ),
+    st.tuples(st.just("acknowledge"), st.integers(1, 9)),
+    st.tuples(st.just("acknowledge_last")),
+    st.tuples(st.just("look")),
+    st.tuples(st.just("tick")),
+)
 
 
 class Subscribed(ABC):
@@ -56,6 +43,27 @@ class Subscribed(ABC):
         self.open: deque[int] = deque()
         self.published: list[bytes] = []
         self.safe: list[bytes] = []
+
+    @abstractmethod
+    def target(self, topic: str) -> tuple[int, str]:
+        """Where the messages of a topic go."""
+
+    def publish(self, topic: str, payloads: list[bytes], are_one: bool = True) -> None:
+        """Each payload is made another than all before. `are_one`: as what a publisher sends in one pass."""
+        payloads = [b"%d %s" % (at, each) for at, each in enumerate(payloads, len(self.published))]
+        self.published += payloads
+        origin, target, name = self.near.origin, self.target(topic), topic.encode()
+        told = object() if are_one else None
+        run: list[bytes] = []
+        for payload in payloads:
+            if origin.grow(target, name, payload, False, "", told):
+                run.append(payload)
+            else:
+                run = [payload]
+                publication = Publication(name, payload, 1, 0, partial(self.safe.extend, run))
+                origin.publish(origin.reserve([target]), publication, told)
+        self.near.finish()
+        self.take()
 
     @abstractmethod
     def take(self) -> None:

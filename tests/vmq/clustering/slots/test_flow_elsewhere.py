@@ -7,7 +7,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.vmq.clustering.slots.publishing import CLIENT, Subscribed, numbered, publish
+from tests.vmq.clustering.slots.publishing import CLIENT, STEPS, Subscribed
 from vmq.clustering.front.sessions import SessionNode
 from vmq.clustering.messages import fronts
 from vmq.clustering.messages.base import NodeMessage
@@ -66,12 +66,8 @@ class Pair(Subscribed):
             node.tick(self.now)
         self.settle()
 
-    def publish(self, topic: str, payloads: list[bytes], are_one: bool = True) -> None:
-        """`are_one`: they have one answer, as those that a publisher sends in one pass."""
-        payloads = numbered(payloads, self.published)
-        publish(self.near.origin, (0, ""), topic, payloads, self.safe, are_one)
-        self.near.finish()
-        self.take()
+    def target(self, topic: str) -> tuple[int, str]:
+        return 0, ""
 
     def look(self) -> None:
         """Somebody wants to see each message of the owner, and each packet id of the front: some may be held there."""
@@ -121,28 +117,19 @@ class Pair(Subscribed):
             self.acknowledge(WINDOW)
 
 
-STEPS = st.lists(
+FLOW = st.lists(
     st.one_of(
-        st.tuples(
-            st.just("publish"),
-            st.sampled_from(["t", "u"]),
-            st.lists(st.binary(max_size=3), min_size=1, max_size=40),
-            st.booleans(),
-        ),
-        st.tuples(st.just("acknowledge"), st.integers(1, 9)),
-        st.tuples(st.just("acknowledge_last")),
+        *STEPS,
         st.tuples(st.just("carry"), st.sampled_from([1, 2]), st.integers(1, 5)),
         st.tuples(st.just("settle")),
         st.tuples(st.just("link")),
-        st.tuples(st.just("look")),
-        st.tuples(st.just("tick")),
     ),
     max_size=30,
 )
 
 
 @settings(max_examples=100, deadline=None)
-@given(STEPS)
+@given(FLOW)
 def test_each_message_comes_once_and_in_order_whenever_the_link_breaks(
     steps: list[tuple[Any, ...]],
 ) -> None:
