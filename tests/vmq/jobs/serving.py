@@ -104,7 +104,12 @@ class Guard(Plugin):
 
 
 class SlowGuard(Guard):
-    """Answers later."""
+    """Answers later; about queues, when `may_answer` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
 
     @hook
     async def auth_on_register(
@@ -115,12 +120,16 @@ class SlowGuard(Guard):
 
     @hook
     async def auth_on_publish(self, message: Message) -> Any:
+        self.asked.append("add " + message.topic)
         await asyncio.sleep(0)
+        await self.may_answer.wait()
         return self.judge(message.topic)
 
     @hook
     async def auth_on_subscribe(self, subscriptions: list[Subscription]) -> Any:
+        self.asked.append(" ".join(f"{each.action} {each.topic_filter}" for each in subscriptions))
         await asyncio.sleep(0)
+        await self.may_answer.wait()
         return self.judge(*(each.topic_filter for each in subscriptions))
 
 

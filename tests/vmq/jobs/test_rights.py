@@ -10,8 +10,6 @@ import pytest
 from redis.asyncio import Redis
 from redis.exceptions import AuthenticationError, NoPermissionError
 from redis.exceptions import ConnectionError as Lost
-from vmq_hooks import hook
-from vmq_hooks.types import Message, Subscription
 
 from tests.support.until import until
 from tests.vmq.jobs import serving
@@ -142,26 +140,6 @@ async def test_tls_and_a_proxy_before_it(tmp_path: Path) -> None:
         writer.close()
 
 
-class HeldGuard(serving.SlowGuard):
-    """Answers about queues when the test says so."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.may_answer = asyncio.Event()
-
-    @hook
-    async def auth_on_publish(self, message: Message) -> Any:
-        self.asked.append("add " + message.topic)
-        await self.may_answer.wait()
-        return self.judge(message.topic)
-
-    @hook
-    async def auth_on_subscribe(self, subscriptions: list[Subscription]) -> Any:
-        self.asked.append(" ".join(f"{each.action} {each.topic_filter}" for each in subscriptions))
-        await self.may_answer.wait()
-        return self.judge(*(each.topic_filter for each in subscriptions))
-
-
 @pytest.mark.parametrize(
     ("command", "queue", "following", "asked", "reply"),
     [
@@ -175,7 +153,8 @@ async def test_a_verdict_is_one_on_what_was_asked(
     tmp_path: Path, command: bytes, queue: bytes, following: bytes, asked: str, reply: bytes
 ) -> None:
     """The job is done by somebody else while a plugin thinks about its queue: nothing is done with the verdict."""
-    guard = HeldGuard()
+    guard = serving.SlowGuard()
+    guard.may_answer.clear()
     async with Broker(serving.config_of(tmp_path), plugins={"guard": guard}) as broker:
         jobs = serving.machine(broker)
         job = jobs.add(jobs.queue(queue, 1.0), b"x", 1.0)
@@ -194,7 +173,8 @@ async def test_a_verdict_is_one_on_what_was_asked(
 
 
 async def test_a_verdict_on_one_queue_is_none_on_that_to_which_the_job_went(tmp_path: Path) -> None:
-    guard = HeldGuard()
+    guard = serving.SlowGuard()
+    guard.may_answer.clear()
     async with Broker(serving.config_of(tmp_path), plugins={"guard": guard}) as broker:
         jobs = serving.machine(broker)
         job = jobs.add(jobs.queue(b"mail", 1.0), b"x", 1.0)
