@@ -14,7 +14,6 @@ from vmq_passwd import editing
 from tests.listeners.conftest import ListenerFactory, factory, start, tls
 from tests.support.streams import tls_wire
 from tests.support.wire import CONNACK, Wire, connect_packet, publish_packet
-from vmq.cli.main import main
 from vmq.testing.authority import Authority, IssuedCertificate
 from vmq.testing.process import BrokerProcess
 
@@ -152,21 +151,6 @@ def test_who_knows_the_password_gets_what_the_rules_grant(
         alice.ended_by(publish_packet("news/2", b"", qos=1, packet_id=9))
 
 
-def test_new_rules_end_what_they_do_not_allow_and_nothing_else(
-    guarded: BrokerProcess, files: Path
-) -> None:
-    with client(guarded, "alice") as alice, client(guarded, "bob") as bob:
-        assert subscribe(alice, "news/1", "news/2", "end") == [1, 1, 1]
-        bob.publish("news/1", b"before", qos=1)
-        assert read(alice) == ("news/1", b"before")
-        (files / "acl").write_text(ACL.replace("topic read news/#", "topic read news/2", 1))
-        guarded.wait_log("subscriptions ended that are no longer allowed: 1")
-        for topic in ("news/1", "news/2", "end"):
-            bob.publish(topic, b"after", qos=1)
-        assert [read(alice)[0] for _ in range(2)] == ["news/2", "end"]
-        assert subscribe(alice, "news/1", "news/2") == [REFUSED, 1]
-
-
 def test_rules_change_under_traffic_and_nothing_is_lost(
     guarded: BrokerProcess, files: Path
 ) -> None:
@@ -179,25 +163,6 @@ def test_rules_change_under_traffic_and_nothing_is_lost(
                 bob.publish("news/2", b"%d" % sent, qos=1)
                 sent += 1
         assert [int(read(alice)[1]) for _ in range(sent)] == list(range(sent))
-
-
-@pytest.mark.parametrize("name", ["vmq_acl", "vmq_passwd"])
-def test_they_are_reloaded_while_clients_are_connected(
-    guarded: BrokerProcess, files: Path, name: str
-) -> None:
-    with client(guarded, "bob") as bob:
-        assert main(["plugin", "reload", name, "--data-dir", str(guarded.data_dir)]) == 0
-        bob.publish("news/1", qos=1)
-        with client(guarded, "alice") as alice:
-            assert subscribe(alice, "news/1", "#") == [1, REFUSED]
-        refused, code = login(guarded, "alice", "2")
-        refused.close()
-        assert code == BAD_CREDENTIALS
-        (files / "acl").write_text("topics\n")
-        assert main(["plugin", "reload", name, "--data-dir", str(guarded.data_dir)]) == int(
-            name == "vmq_acl"
-        )
-        bob.publish("news/1", qos=1)
 
 
 def test_passwords_alone_leave_topics_free(start: ListenerFactory, files: Path) -> None:
