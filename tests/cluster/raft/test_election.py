@@ -398,15 +398,11 @@ RULES = [
 ]
 
 
-@pytest.mark.parametrize(("schedule", "kept"), {each[0]: each[1] for each in RULES}.items())
-def test_what_a_rule_is_for(schedule: Callable[[], object], kept: object) -> None:
-    assert schedule() == kept
-
-
-@pytest.mark.parametrize(("schedule", "rule", "broken"), [(each[0], *each[2:]) for each in RULES])
-def test_without_a_rule_it_is_otherwise(
-    schedule: Callable[[], object], rule: str, broken: object
+@pytest.mark.parametrize(("schedule", "kept", "rule", "broken"), RULES)
+def test_what_a_rule_is_for(
+    schedule: Callable[[], object], kept: object, rule: str, broken: object
 ) -> None:
+    assert schedule() == kept
     without(rule, schedule, broken)
 
 
