@@ -31,9 +31,3 @@ def test_what_is_left_goes_on_by_itself_or_where_an_operator_says_so(durability:
             upheaval = Losses(seed.number, durability, flip=0.08, fail_power=0.06, aim=0.12)
             upheaval.go(150)
             upheaval.end()
-
-
-def test_a_seed_gives_one_run() -> None:
-    one, other = go(5, "os", 60), go(5, "os", 60)
-    assert one.sim.verdict.acks == other.sim.verdict.acks
-    assert one.sim.sent == other.sim.sent
