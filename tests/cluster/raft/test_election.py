@@ -13,17 +13,6 @@ from vmq_cluster.raft.messages import LEADER, MEMBERS, STATE, Append, Ask, Batch
 from vmq_cluster.raft.state import encode_members, genesis
 
 
-def test_a_leader_that_dies_is_followed_by_another_with_all_that_was_acknowledged() -> None:
-    sim, leader, _ = of_three()
-    sim.write(leader, "s", 0, 5)
-    sim.kill(leader, power=True)
-    other = sim.elect()
-    assert other != leader
-    assert sim.put(other, "s", 0, 5) == ["done"]
-    sim.run(1)
-    assert len(sim.verdict.groups[GROUP].rows) == 5, "the rows are known"
-
-
 def cut_off_and_back() -> tuple[bool, bool]:
     """A follower cannot be reached for long: whether its term rose, and whether its return deposed the leader."""
     sim, leader, (one, _) = of_three()

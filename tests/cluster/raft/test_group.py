@@ -3,26 +3,6 @@
 from tests.simulator.groups import GROUP, of_three
 
 
-def test_rows_that_are_known_are_acknowledged_when_they_are_committed() -> None:
-    sim, leader, others = of_three(seed=4)
-    sim.network.cuts |= {(leader, name) for name in others}
-    first = sim.put(leader, "s", 0, 2)
-    again = sim.put(leader, "s", 0, 2)
-    sim.run(0.5)
-    assert first == again == []
-    sim.network.cuts.clear()
-    sim.until(lambda: first == again == ["done"], 2, 0.01)
-    assert len(sim.verdict.groups[GROUP].rows) == 2
-
-
-def test_a_gap_is_refused_and_what_overlaps_is_taken_from_where_it_is_new() -> None:
-    sim, leader, _ = of_three(seed=4)
-    assert sim.put(leader, "s", 1) == ["gap"]
-    sim.put(leader, "s", 0, 2)
-    sim.write(leader, "s", 0, 5)
-    assert len(sim.verdict.groups[GROUP].rows) == 5
-
-
 def test_a_retry_counts_though_an_old_leader_had_it_in_what_was_cut() -> None:
     """An old leader's uncommitted batch set the table at a follower; the retry must not be dropped there."""
     sim, old, (one, other) = of_three(seed=4)
