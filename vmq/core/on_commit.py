@@ -1,4 +1,5 @@
-"""What is to happen once everything that was written so far is safe.
+"""What is to happen inside the broker once everything that was written so far is safe; a client's PUBACK waits in
+`vmq.core.output`.
 
 Compiled with `vmq.core.output`: a compiled class has no interpreted subclasses.
 """

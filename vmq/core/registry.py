@@ -1,4 +1,4 @@
-"""Who is registered, and what a publish does: take over, subscribe, retain, route."""
+"""Who is registered, and what a publish does: take over, subscribe, retain, route, choose a share group's member."""
 
 import logging
 from collections.abc import Callable

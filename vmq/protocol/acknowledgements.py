@@ -1,4 +1,7 @@
-"""PUBACK, PUBREC, PUBREL and PUBCOMP (sections 3.4 to 3.7): packets of a packet id alone, a run of them at a time."""
+"""PUBACK, PUBREC, PUBREL and PUBCOMP (sections 3.4 to 3.7): packets of a packet id alone, a run of them at a time.
+
+They are the client's; the broker's own wait for the commit in `vmq.core.output`.
+"""
 
 from typing import Final
 
