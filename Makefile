@@ -197,12 +197,17 @@ $(VENV)/bin/python:
 	@$(PYTHON) -m venv $(VENV)
 
 # The package itself comes in uncompiled here: compiling is the next stamp's affair, and is done again more often.
-# Spark looks for packages named pyspark_... in the folders of sys.path, and does not see what is editable elsewhere.
-$(VENV)/.runtime: pyproject.toml $(LOCK) | $(VENV)/bin/python
+$(VENV)/.runtime: pyproject.toml $(LOCK) | $(VENV)/.paths
 	@echo "==> setup: the libraries that vmq runs and is built with"
 	@$(BIN)/python $(PIP_INSTALL) setuptools mypy mypy_extensions
 	@VMQ_PURE=1 $(BIN)/python $(PIP_INSTALL) --no-build-isolation --editable '.[streams]'
-	@echo "$(CURDIR)/plugins" > "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/vmq-plugins.pth"
+	@touch $@
+
+# Some look for packages in the folders of sys.path, and do not see what is editable elsewhere: Spark for pyspark_..., type
+# checkers for the vmq_hooks of whoever writes a plugin.
+$(VENV)/.paths: Makefile | $(VENV)/bin/python
+	@printf '%s\n' "$(CURDIR)/plugins" "$(CURDIR)/hooks" \
+		> "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/vmq-plugins.pth"
 	@touch $@
 
 # Spark's Python workers import PySpark from archives without bytecode, half a second each; where there are none, they import
