@@ -20,6 +20,8 @@ log = logging.getLogger("vmq.plugins")
 
 #: Seconds between two lines on failures of one kind in one hook of one plugin.
 QUIET: Final = 5.0
+#: Wrong answers that are kinds of their own; they quote values, so that there may be any number. Further ones are one kind.
+MOST_ANSWERS: Final = 50
 #: Seconds that code which is cancelled has for its end; who held the plugin for it does not wait longer.
 GRACE: Final = 1.0
 # Texts quote what clients sent: as fields they are enclosed.
@@ -156,7 +158,9 @@ class PluginGuard(Breaker):
         """A call raised, or answered what is no answer."""
         self.errors[hook] += 1
         if isinstance(error, AnswerError):
-            self._tell(hook, "answer", str(error), None)
+            text = str(error)
+            kind = text if len(self._quiet) < MOST_ANSWERS or (hook, text) in self._quiet else ""
+            self._tell(hook, kind, text, None, _ANSWERED)
         else:
             kind = type(error).__name__
             try:
@@ -245,18 +249,13 @@ class PluginGuard(Breaker):
                 self.pause,
             )
 
-    def _tell(self, hook: str, kind: str, text: str, error: BaseException | None) -> None:
+    def _tell(
+        self, hook: str, kind: str, text: str, error: BaseException | None, line: str = _FAILED
+    ) -> None:
         now = self._clock()
         until, unsaid = self._quiet.get((hook, kind), (now, 0))
         if now < until:
             self._quiet[hook, kind] = (until, unsaid + 1)
             return
         self._quiet[hook, kind] = (now + QUIET, 0)
-        log.error(
-            _ANSWERED if kind == "answer" else _FAILED,
-            self.plugin,
-            hook,
-            text,
-            unsaid,
-            exc_info=error,
-        )
+        log.error(line, self.plugin, hook, text, unsaid, exc_info=error)

@@ -6,7 +6,7 @@ from vmq_hooks.breaker import State
 
 from tests.vmq.support import Clock
 from vmq.cli.start.logs import LineFormatter
-from vmq.plugins.guard import QUIET, PluginGuard
+from vmq.plugins.guard import MOST_ANSWERS, QUIET, PluginGuard
 
 
 def guard(limit: int = 2, pause: float = 10.0) -> tuple[PluginGuard, Clock]:
@@ -38,12 +38,20 @@ def test_a_flood_of_failures_is_one_line_now_and_then(caplog: pytest.LogCaptureF
     assert it.errors == {"h": 51}
 
 
+def test_wrong_answers_that_all_differ_are_a_flood_too(caplog: pytest.LogCaptureFixture) -> None:
+    it, _ = guard(limit=0)
+    for number in range(500):
+        it.failed("h", AnswerError(f"{number} is no answer"))
+    assert len(caplog.records) == MOST_ANSWERS + 1
+
+
 def test_failures_of_another_kind_are_told_at_once(caplog: pytest.LogCaptureFixture) -> None:
     it, _ = guard(limit=0)
     for _ in range(2):
         it.failed("h", OSError("away"))
         it.failed("h", ValueError('a" plugin=q'))
         it.failed("h", AnswerError("3 is no answer"))
+        it.failed("h", AnswerError("4 is no answer"))
         it.timed_out("h")
     for each in caplog.records:
         each.exc_info = None
@@ -52,5 +60,6 @@ def test_failures_of_another_kind_are_told_at_once(caplog: pytest.LogCaptureFixt
         'error="OSError: away" more=0',
         r'error="ValueError: a\" plugin=q" more=0',
         'answer="3 is no answer" more=0',
+        'answer="4 is no answer" more=0',
         'error="no verdict within 5 s" more=0',
     ]
