@@ -136,4 +136,6 @@ class PasswdPlugin(Plugin):
         if is_right:
             return True
         reason = "wrong password" if username in users else "unknown user"
+        if username == peer.common_name:
+            reason += "; its certificate counts with accept_certificates = true"
         return Refuse(reason, bad_credentials=True)

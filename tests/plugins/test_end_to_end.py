@@ -202,6 +202,8 @@ def test_a_certificate_stands_for_a_password_if_it_may(
         assert code == (ACCEPTED if accepted else BAD_CREDENTIALS)
         if accepted:
             assert subscribe(wire, "news/#", "#") == [1, REFUSED]
+    if not accepted:
+        broker.wait_log('login refused .* user="alice" .*accept_certificates = true')
 
 
 def test_graphite_gets_the_brokers_figures(start: ListenerFactory) -> None:

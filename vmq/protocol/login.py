@@ -72,14 +72,14 @@ class ClientLogin:
         """Checks what needs no asking, then asks."""
         client, connect = self.client, self.connect
         client.client_id = connect.client_id
+        if client.identity is not None:
+            connect.username = client.identity
         client.username = connect.username
         if connect.level not in client.levels:
             raise ConnectRefused(
                 "protocol level " + str(connect.level) + " is not allowed at this listener",
                 REFUSED_PROTOCOL_LEVEL,
             )
-        if client.identity is not None:
-            connect.username = client.identity
         check_client_id(connect, self.core.options.max_client_id_size)
         if not client.client_id:
             client.client_id = client.new_id
