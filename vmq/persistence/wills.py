@@ -83,7 +83,7 @@ async def publish_all_left(clients: Sequence[Publisher], core: Core, committer: 
     core.outbox.flush()
     await committer.finish_all()
     log.info(
-        "published wills of clients that were connected when the broker ended: %d", len(clients)
+        "settled wills of clients that were connected when the broker ended: %d", len(clients)
     )
 
 

@@ -122,4 +122,4 @@ def test_a_broker_that_was_killed_publishes_wills_once_before_it_lets_clients_in
         watcher.expect_nothing()
     broker.restart()
     broker.wait_log("started version")
-    assert "published wills" not in broker.stderr_text()
+    assert "settled wills" not in broker.stderr_text()

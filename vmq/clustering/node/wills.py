@@ -335,7 +335,7 @@ class ClusterWills(Wills):
             await asyncio.sleep(0)
         self._answer(peer)
         self._outboxes.flush()
-        log.info("published wills of clients of node=%s, which was away: %d", peer, len(found))
+        log.info("settled wills of clients of node=%s, which was away: %d", peer, len(found))
 
     def _is_back(self, peer: str, who: Who) -> bool:
         """Whether a client has connected elsewhere since, as far as it is known."""
