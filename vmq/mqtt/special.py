@@ -24,8 +24,9 @@ REPLAY: Final = "$replay/"
 STREAM: Final = "$stream/"
 #: Up to so many WHEN is seconds from now, above it seconds since 1970.
 LONGEST_WAIT: Final = 42_949_669
-_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-_SPAN: Final = re.compile(r"(-?[0-9]{1,9})([smhd])\Z")
+#: A minute is `m` here, as elsewhere, and `min` as in the configuration, where VerneMQ's `m` is a month.
+_UNITS: Final = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
+_SPAN: Final = re.compile(r"(-?[0-9]{1,9})(min|[smhd])\Z")
 _TIME: Final = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?Z\Z"
 )
