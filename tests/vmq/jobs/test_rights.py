@@ -22,8 +22,9 @@ from vmq.testing.authority import Authority
 
 @pytest.mark.parametrize("guard", [serving.Guard(), serving.SlowGuard()])
 async def test_plugins_decide_who_may_connect_add_and_take(
-    tmp_path: Path, guard: serving.Guard
+    tmp_path: Path, guard: serving.Guard, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO", "vmq.jobs")
     broker = Broker(serving.config_of(tmp_path), plugins={"guard": guard})
     async with broker:
         assert await serving.raw(broker, b"QLEN q\r\n") == b"-NOAUTH Authentication required.\r\n"
@@ -45,12 +46,13 @@ async def test_plugins_decide_who_may_connect_add_and_take(
             )
             with pytest.raises(NoPermissionError):
                 await do("ACKJOB", other.id)
-            with pytest.raises(NoPermissionError):
+            with pytest.raises(NoPermissionError, match="no right to inspect"):
                 await do("SHOW", other.id)
             assert await do("ACKJOB", job_id) == 1
         if not isinstance(guard, serving.SlowGuard):
             assert guard.asked[0].startswith("jobs resp:")
             assert "$jobs/mail" in guard.asked
+    assert 'right=inspect user="worker" queue="other" plugin=none ' in caplog.text
 
 
 async def test_a_queue_is_one_topic_level_to_plugins(tmp_path: Path) -> None:

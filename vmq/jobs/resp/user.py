@@ -22,6 +22,7 @@ from vmq.jobs.resp.replies import error
 from vmq.jobs.stock import NO_HOSTS
 from vmq.mqtt.special import JOBS, encode_level
 from vmq.protocol.connection import split_peer
+from vmq.protocol.refusals import NOBODY
 
 log = logging.getLogger("vmq.jobs")
 
@@ -188,7 +189,7 @@ class RespUser(JobOutput):
             self.is_known = False
             text = 'refused user="%s" listener=%s peer=%s reason="%s" plugin=%s'
             values = (user.decode("utf-8", "replace")[:100], self.door.name, self.describe())
-            log.warning(text, *values, answer.reason, answer.plugin)
+            log.warning(text, *values, answer.reason, answer.plugin or NOBODY)
             return "WRONGPASS invalid username-password pair or user is disabled."
         if isinstance(answer, RegisterModifiers) and answer.username is not None:
             self.username = answer.username
@@ -288,7 +289,7 @@ class RespUser(JobOutput):
                 if now.qos == REFUSED_QOS or now.topic_filter != had.topic_filter:
                     answer = Refuse("not allowed")
                     break
-        return self.is_granted(answer, TAKE, queues)
+        return self.is_granted(answer, wanted[0].action, queues)
 
     def may_take_all(self) -> bool:
         """Whether it may take from every queue: no queue is known of a job that is not here. A late verdict is no."""
@@ -316,7 +317,8 @@ class RespUser(JobOutput):
             return True
         shown = queue.decode("utf-8", "replace")[:200]
         text = 'refused right=%s user="%s" queue="%s" plugin=%s reason="%s"'
-        log.info(text, right, self.username or "", shown, answer.plugin, answer.reason)
+        who = (self.username or "", shown, answer.plugin or NOBODY)
+        log.info(text, right, *who, answer.reason)
         self.reply(error("NOPERM this user has no right to " + right + " here"))
         return False
 
