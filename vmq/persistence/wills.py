@@ -82,9 +82,7 @@ async def publish_all_left(clients: Sequence[Publisher], core: Core, committer: 
     await wills_settled(core)
     core.outbox.flush()
     await committer.finish_all()
-    log.info(
-        "settled wills of clients that were connected when the broker ended: %d", len(clients)
-    )
+    log.info("settled wills of clients that were connected when the broker ended: %d", len(clients))
 
 
 async def wills_settled(core: Core) -> None:

@@ -20,7 +20,7 @@ log = logging.getLogger("vmq.plugins")
 
 #: Seconds between two lines on failures of one kind in one hook of one plugin.
 QUIET: Final = 5.0
-#: Wrong answers that are kinds of their own; they quote values, so that there may be any number. Further ones are one kind.
+#: Wrong answers that are kinds of their own; they quote values, so there may be any number. Further ones are one kind.
 MOST_ANSWERS: Final = 50
 #: Seconds that code which is cancelled has for its end; who held the plugin for it does not wait longer.
 GRACE: Final = 1.0

@@ -15,6 +15,7 @@ from vmq_hooks import Refuse, SubscriberId
 from vmq.core.hook_sites import Hooks
 from vmq.core.ports import RecheckPort
 from vmq.core.registry import Registry
+from vmq.core.states import FAILED
 from vmq.core.subscriber import Subscriber
 from vmq.plugins.chains import settled
 from vmq.protocol.connection import Connection
@@ -69,7 +70,8 @@ async def ask_again(registry: Registry, subscriber: Subscriber) -> int:
         if isinstance(answer, Refuse) and answer.unavailable:
             # Nobody could decide: the subscriptions stay, and are asked about when the client comes back.
             if output is not None:
-                output.close(f"subscriptions cannot be judged: {answer.reason} [MQTT-4.8.0-2]")
+                text = f"subscriptions cannot be judged: {answer.reason} [MQTT-4.8.0-2]"
+                output.finish(text, FAILED)
             break
         if output is not None:
             output.judge_again(lapse_of(answer))

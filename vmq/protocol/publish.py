@@ -13,6 +13,7 @@ from vmq.core.output import Output
 from vmq.core.queue import Queue
 from vmq.core.registry import Registry
 from vmq.core.route_cache import LONGEST_KEPT
+from vmq.core.states import FAILED
 from vmq.core.stream_feed import feed_streams, feed_streams_run
 from vmq.core.trie import Route
 from vmq.durable import Durable
@@ -196,7 +197,7 @@ class Publisher(Client):
         """A message that may not be taken now: unacknowledged, it comes again [MQTT-4.8.0-2]."""
         self.core.counters.mqtt_publish_error += count
         if qos:
-            self.output.close(SPLIT + " (allow_publish_during_netsplit) [MQTT-4.8.0-2]")
+            self.output.finish(SPLIT + " (allow_publish_during_netsplit) [MQTT-4.8.0-2]", FAILED)
         else:
             tell_of_split(self.registry, self.client_id, "publish dropped", "topic", route.text)
 
@@ -323,7 +324,7 @@ class Publisher(Client):
         if answer.unavailable:
             # Unacknowledged, it comes again; what may be lost anyway is worth no connection.
             if asked:
-                self.output.close("publish refused: " + answer.reason + " [MQTT-4.8.0-2]")
+                self.output.finish("publish refused: " + answer.reason + " [MQTT-4.8.0-2]", FAILED)
             return
         # MQTT 3.1 clients are acknowledged and the message goes nowhere, unless the options say otherwise.
         if self.level != LEVEL_3_1 or self.core.options.disconnect_on_unauthorized_publish_v3:

@@ -15,6 +15,7 @@ from vmq.core.hook_sites import Answer, Pending
 from vmq.core.output import Output
 from vmq.core.registry import Registry
 from vmq.core.retained import RetainedWalk
+from vmq.core.states import CLOSING, FAILED
 from vmq.core.subscriber import Subscriber
 from vmq.core.subscription_set import cost_of
 from vmq.core.trie import Trie
@@ -143,7 +144,8 @@ class Subscribing(Publisher):
             tell_of_subscribe(registry, self.client_id, self.username, wanted, answer)
             if answer.unavailable:
                 # A failure code would be final: hardly any client asks again on the same connection.
-                self.output.close("subscription refused: " + answer.reason + " [MQTT-4.8.0-2]")
+                text = "subscription refused: " + answer.reason + " [MQTT-4.8.0-2]"
+                self.output.finish(text, FAILED)
                 return
         elif isinstance(answer, list):
             granted = answer
@@ -267,7 +269,8 @@ class Subscribing(Publisher):
             request.is_cut_off = True
             counters.mqtt_subscribe_error += 1
             if self.level == LEVEL_3_1:
-                self.output.close(SPLIT + " (allow_subscribe_during_netsplit) [MQTT-4.8.0-2]")
+                text = SPLIT + " (allow_subscribe_during_netsplit) [MQTT-4.8.0-2]"
+                self.output.finish(text, FAILED)
                 return
             first = wanted[0].topic_filter
             tell_of_split(self.registry, self.client_id, "subscription refused", "filter", first)
@@ -290,7 +293,8 @@ class Subscribing(Publisher):
             return
         if self.is_cut_off(self.options.allow_unsubscribe_during_netsplit):
             self.core.counters.mqtt_unsubscribe_error += 1
-            self.output.close(SPLIT + " (allow_unsubscribe_during_netsplit) [MQTT-4.8.0-2]")
+            text = SPLIT + " (allow_unsubscribe_during_netsplit) [MQTT-4.8.0-2]"
+            self.output.finish(text, FAILED)
             return
         allowed = self.hooks.auth_on_unsubscribe
         if allowed is None:
@@ -309,7 +313,8 @@ class Subscribing(Publisher):
         if isinstance(answer, Refuse):
             self.core.counters.mqtt_unsubscribe_error += 1
             tell_of_unsubscribe(self.registry, self.client_id, self.username, filters, answer)
-            self.output.close("unsubscribe refused: " + reason_of(answer) + " [MQTT-4.8.0-2]")
+            text = "unsubscribe refused: " + reason_of(answer) + " [MQTT-4.8.0-2]"
+            self.output.finish(text, FAILED if answer.unavailable else CLOSING)
             return
         self.rewrite_unsubscribe(request, filters)
 

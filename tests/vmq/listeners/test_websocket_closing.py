@@ -4,13 +4,17 @@ import logging
 from collections.abc import Callable
 
 import pytest
+from vmq_hooks import Refuse
 
 from tests.support.wire import (
     PINGREQ_BYTES,
     PINGRESP_BYTES,
     connect_packet,
     publish_packet,
+    subscribe_packet,
+    unsubscribe_packet,
 )
+from tests.vmq.hook_sites import listen, refuse, unavailable
 from tests.vmq.listeners.web_client import MAX_SIZE, WebClient
 from tests.vmq.mqtt.strategies import cut
 from tests.vmq.support import House
@@ -98,6 +102,26 @@ def test_the_broker_s_own_end_of_it_has_its_code(client: WebClient, state: int, 
     client.connection.outbox.flush()
     client.pull()
     assert client.close_codes == [code]
+
+
+@pytest.mark.parametrize(("verdict", "code"), [(refuse, 1008), (unavailable, 1011)])
+@pytest.mark.parametrize(
+    ("hook", "packet"),
+    [
+        ("auth_on_publish", publish_packet("t", b"", qos=1, packet_id=1)),
+        ("auth_on_subscribe", subscribe_packet(1, ("t", 1))),
+        ("auth_on_unsubscribe", unsubscribe_packet(1, "t")),
+    ],
+)
+def test_what_nobody_can_decide_is_no_refusal(
+    house: House, verdict: Callable[..., Refuse], code: int, hook: str, packet: bytes
+) -> None:
+    listen(house, **{hook: verdict})
+    client = WebClient(house)
+    client.send(connect_packet("c") + packet)
+    client.pull()
+    may_stay = verdict is refuse and hook == "auth_on_subscribe"
+    assert client.close_codes == ([] if may_stay else [code])
 
 
 # --- the end

@@ -20,6 +20,7 @@ from vmq.core.output import Output
 from vmq.core.ports import FrontPort, Placed
 from vmq.core.registry import Registry
 from vmq.core.source import Source
+from vmq.core.states import CLOSING, FAILED
 from vmq.core.subscriber import Subscriber
 from vmq.durable import Confirmations
 from vmq.mqtt.decoder import packet_id_at
@@ -163,7 +164,7 @@ class SlotFronts:
             arrival.pending.finish(answer)
         client = self._clients.get(number)
         if client is not None:
-            client.output.close(answer.reason)
+            client.output.finish(answer.reason, FAILED if answer.unavailable else CLOSING)
 
     def client_of(self, number: int) -> str:
         """The client id of a connection, behind the scope of its mountpoint; "": the client has gone."""

@@ -10,6 +10,7 @@ from typing import Final
 
 from vmq.core.context import Core
 from vmq.core.output import Output
+from vmq.core.states import FAILED
 from vmq.core.stream_feed import feed_streams
 from vmq.durable import Durable
 from vmq.jobs.commit import JobCommit
@@ -117,7 +118,8 @@ class MappingSender:
             if is_there:
                 copied.advance(1)
             else:
-                publisher.close("what a mapping makes of it is on too few hosts [MQTT-4.8.0-2]")
+                text = "what a mapping makes of it is on too few hosts [MQTT-4.8.0-2]"
+                publisher.finish(text, FAILED)
             self.core.outbox.flush()
 
         deadline = self.commit.clock() + jobs[0].queue.rules.refuse_after

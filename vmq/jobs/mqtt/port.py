@@ -8,6 +8,7 @@ from vmq_hooks.types import REFUSED_QOS
 from vmq.core.context import Core
 from vmq.core.ports import JobsPort
 from vmq.core.queue import Queue
+from vmq.core.states import FAILED
 from vmq.durable import Waiter
 from vmq.jobs.commit import JobCommit
 from vmq.jobs.mqtt.asked import Asked
@@ -204,4 +205,4 @@ def cut(waiter: Waiter, reason: str) -> None:
     output: Any = getattr(waiter, "output", None)
     if output is not None and not output.is_patient:
         output.forget_all()
-        output.close(reason + " [MQTT-4.8.0-2]")
+        output.finish(reason + " [MQTT-4.8.0-2]", FAILED)

@@ -21,6 +21,7 @@ from vmq_hooks.verdicts import Refuse
 from vmq.core.context import Core
 from vmq.core.hook_sites import AcceptedUntil, Answer, Pending
 from vmq.core.registry import Registry
+from vmq.core.states import FAILED
 from vmq.core.trie import Route
 from vmq.jobs.commit import JobCommit
 from vmq.jobs.mqtt.asked import Asked
@@ -236,7 +237,7 @@ class MqttPublishing:
     def give_up(self, client: Any, asked: Asked, reason: str) -> None:
         """What could not be added in time is refused unacknowledged."""
         self.tell(client, asked, reason, b"")
-        client.output.close(f"a job is refused: {reason} [MQTT-4.8.0-2]")
+        client.output.finish(f"a job is refused: {reason} [MQTT-4.8.0-2]", FAILED)
 
     def fail(self, client: Any, asked: Asked, jobs: list[Job], reason: str) -> None:
         """The same of what is not on its hosts in time: a session may know its packet id, of which nothing comes."""
