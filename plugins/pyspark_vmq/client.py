@@ -5,13 +5,15 @@ of it may exist when Spark forks its workers.
 """
 
 import json
+import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
+from uuid import uuid4
 
 from pyspark_vmq.errors import (
     DataLossError,
@@ -20,12 +22,15 @@ from pyspark_vmq.errors import (
     ServerError,
     Unauthenticated,
     Unavailable,
+    UnderWay,
 )
 from pyspark_vmq.options import Connection
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyarrow import flight
+
+log = logging.getLogger("pyspark_vmq")
 
 T = TypeVar("T")
 
@@ -34,7 +39,8 @@ FIRST_DELAY: Final = 0.1
 LONGEST_DELAY: Final = 5.0
 
 #: Seconds after which a call that is not answered is made again, and a get taken up where it was: a node may hang, a
-#: machine be gone without a word. A broker takes half a minute at most, to fetch rows from an archive.
+#: machine be gone without a word. A broker takes half a minute at most, to fetch rows from an archive, and says of a
+#: batch after that time that it is still at it.
 CALL: Final = 40.0
 
 #: Nodes that a read follows, one naming the next: a partition may move meanwhile.
@@ -62,8 +68,8 @@ class Client:
         #: What questions say of a reader of some topics: a right to these is enough.
         self.narrowed = {"filter": connection.topics} if connection.topics else {}
 
-    def options(self, seconds: float | None = None) -> "flight.FlightCallOptions":
-        """What a call is made with that may take so long; None: for ever. Gets a token first where there is none."""
+    def options(self, seconds: float) -> "flight.FlightCallOptions":
+        """What a call is made with that may take so long. Gets a token first where there is none."""
         from pyarrow import flight
 
         if self.headers is None:
@@ -200,24 +206,38 @@ class Client:
             raise
         yield self, found
 
-    def stage(self, part: Mapping[str, Any], batches: "Iterable[pa.RecordBatch]") -> None:
-        """Lays messages down at the broker, which publishes them when they are committed.
+    def stage(self, part: Mapping[str, Any], batches: "Sequence[pa.RecordBatch]") -> int:
+        """Lays messages down at the broker, which publishes them when they are committed; returns which attempt did.
 
-        The rows come once, so a put that breaks off is Spark's to repeat. Asking something first waits
-        for a broker that is away, and renews a token that its restart has ended.
+        Each is one of its own: what is left of a put that broke off, and arrives late, replaces nothing.
         """
+
+        def put() -> int:
+            attempt = uuid4().int >> 66
+            self._put({**part, "attempt": attempt}, batches)
+            return attempt
+
+        return self.patiently(put)
+
+    def _put(self, part: Mapping[str, Any], batches: "Sequence[pa.RecordBatch]") -> None:
         from pyarrow import flight
 
-        self.streams()
-        with translated(self.connection):
-            writer = None
-            for batch in batches:
-                if writer is None:
-                    descriptor = flight.FlightDescriptor.for_command(json.dumps(part).encode())
-                    writer, _ = self.client.do_put(descriptor, batch.schema, self.options())
-                writer.write_batch(batch)
-            if writer is not None:
-                writer.close()
+        descriptor = flight.FlightDescriptor.for_command(json.dumps(part).encode())
+        writer, _ = self.client.do_put(descriptor, batches[0].schema, self.options(CALL))
+        for batch in batches:
+            writer.write_batch(batch)
+        writer.close()
+
+    def publish(self, query: str, batch: int, parts: Sequence[tuple[int, int]]) -> None:
+        """Has a batch published, for as long as that takes: the broker says now and then that it is at it."""
+        body = {"query": query, "batch": batch, "parts": parts}
+        while True:
+            try:
+                self.ask("publish", body)
+            except UnderWay as error:
+                log.warning("%s", error)
+            else:
+                return
 
     def ask(self, action: str, body: Mapping[str, Any]) -> Any:
         """One action with a JSON body and a JSON answer, repeated while the broker is away."""
@@ -226,9 +246,8 @@ class Client:
     def _act(self, action: str, body: Mapping[str, Any]) -> Any:
         from pyarrow import flight
 
-        # A large batch is published for as long as that takes.
-        options = self.options(None if action == "publish" else CALL)
-        results = self.client.do_action(flight.Action(action, json.dumps(body).encode()), options)
+        asked = flight.Action(action, json.dumps(body).encode())
+        results = self.client.do_action(asked, self.options(CALL))
         text = b"".join(result.body.to_pybytes() for result in results)
         return json.loads(text) if text else None
 
@@ -305,6 +324,8 @@ def translated(connection: Connection) -> Iterator[None]:
         ) from None
     except flight.FlightError as error:
         code = code_of(error)
+        if code == "under_way":
+            raise UnderWay(f"vmq: {connection.server}: {said(error)}") from None
         # Each answer of the broker's has a code. Without one it was away before it could answer, or ended meanwhile:
         # gRPC calls that unavailable, cancelled, internal or unknown, by the moment.
         if isinstance(error, flight.FlightUnavailableError) or not code:

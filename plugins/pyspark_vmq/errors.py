@@ -42,6 +42,10 @@ class Unavailable(ServerError):  # noqa: N818 - a state more than an error: it m
     """The broker cannot be reached now."""
 
 
+class UnderWay(ServerError):  # noqa: N818 - a state more than an error: ask again
+    """The broker is publishing the batch."""
+
+
 class Unauthenticated(ServerError):  # noqa: N818 - may pass with a new token
     """The broker does not accept the credentials, or not any more."""
 

@@ -6,7 +6,7 @@ the number of the last batch of each query that it published, and publishes no b
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
@@ -36,14 +36,19 @@ QUERY_ID: Final = "sql.streaming.queryId"
 BATCH_ID: Final = "streaming.sql.batchId"
 
 
+#: Bytes of one put, about: what a slow network passes on within a call, and a task has in memory to put again.
+CHUNK: Final = 8 << 20
+
+#: Puts that a task may have: the numbers of its parts follow each other, so that rows keep their order.
+MOST_PUTS: Final = 1 << 24
+
+
 @dataclass
 class Staged(WriterCommitMessage):
-    """What a task laid down at the broker."""
+    """What a task laid down at the broker: number and attempt of each part."""
 
     query: str
-    part: int
-    attempt: int
-    rows: int
+    parts: list[tuple[int, int]]
 
 
 def check_columns(schema: "StructType", options: SinkOptions) -> None:
@@ -119,21 +124,31 @@ def messages_of(
         yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
+def chunks(batches: "Iterable[pa.RecordBatch]") -> "Iterator[list[pa.RecordBatch]]":
+    """Rows by puts, none of them much larger than `CHUNK`."""
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        step = max(1, batch.num_rows * CHUNK // max(1, batch.nbytes))
+        for start in range(0, batch.num_rows, step):
+            held.append(batch.slice(start, step))
+            size += held[-1].nbytes
+            if size >= CHUNK:
+                yield held
+                held, size = [], 0
+    if held:
+        yield held
+
+
 def stage(rows: "Iterable[pa.RecordBatch]", options: SinkOptions, query: str, batch: int) -> Staged:
     """Lays the rows of the present task down at the broker."""
-    context = _task_context()
-    part, attempt = context.partitionId(), context.taskAttemptId()
-    staged = Staged(query, part, attempt, 0)
-
-    def counted() -> "Iterator[pa.RecordBatch]":
-        for each in messages_of(rows, options):
-            staged.rows += each.num_rows
-            yield each
-
-    client_of(options.connection).stage(
-        {"query": query, "batch": batch, "part": part, "attempt": attempt}, counted()
-    )
-    return staged
+    client = client_of(options.connection)
+    first = _task_context().partitionId() * MOST_PUTS
+    parts = []
+    for number, held in enumerate(chunks(messages_of(rows, options)), first):
+        named = {"query": query, "batch": batch, "part": number}
+        parts.append((number, client.stage(named, held)))
+    return Staged(query, parts)
 
 
 def _task_context() -> "TaskContext":
@@ -144,19 +159,24 @@ def _task_context() -> "TaskContext":
     return context
 
 
-def settle(
-    action: str, options: SinkOptions, messages: "Sequence[WriterCommitMessage | None]", batch: int
+def publish(
+    options: SinkOptions, messages: "Sequence[WriterCommitMessage | None]", batch: int
 ) -> None:
-    """Publishes, or throws away, what the tasks of a batch have staged."""
+    """Publishes what the tasks of a batch have staged."""
     staged = [each for each in messages if isinstance(each, Staged)]
-    if not staged:
-        return
-    body: dict[str, Any] = {
-        "query": staged[0].query,
-        "batch": batch,
-        "parts": [[each.part, each.attempt] for each in staged if each.rows],
-    }
-    client_of(options.connection).ask(action, body)
+    if staged:
+        parts = [part for each in staged for part in each.parts]
+        client_of(options.connection).publish(staged[0].query, batch, parts)
+
+
+def discard(
+    options: SinkOptions, messages: "Sequence[WriterCommitMessage | None]", batch: int
+) -> None:
+    """Throws away what the tasks of a batch have staged."""
+    staged = [each for each in messages if isinstance(each, Staged)]
+    if staged:
+        body = {"query": staged[0].query, "batch": batch}
+        client_of(options.connection).ask("discard", body)
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -172,10 +192,10 @@ class BatchWriter(DataSourceArrowWriter):
         return stage(iterator, self.options, self.query, 0)
 
     def commit(self, messages: "list[WriterCommitMessage | None]") -> None:
-        settle("publish", self.options, messages, 0)
+        publish(self.options, messages, 0)
 
     def abort(self, messages: "list[WriterCommitMessage | None]") -> None:
-        settle("discard", self.options, messages, 0)
+        discard(self.options, messages, 0)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -198,7 +218,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return stage(iterator, self.options, query, int(batch))
 
     def commit(self, messages: "list[WriterCommitMessage | None]", batchId: int) -> None:
-        settle("publish", self.options, messages, batchId)
+        publish(self.options, messages, batchId)
 
     def abort(self, messages: "list[WriterCommitMessage | None]", batchId: int) -> None:
-        settle("discard", self.options, messages, batchId)
+        discard(self.options, messages, batchId)

@@ -113,9 +113,9 @@ def test_each_wrong_row_is_named(stage: BrokerProcess, row: dict[str, Any], said
     server = next(url for url in stage.urls if url.startswith("grpc"))
     options = sink_options({"server": server})
     batch = pa.RecordBatch.from_pylist([row | {"payload": b"x"}])
-    whole = {"query": "wrong", "batch": 0, "part": 0, "attempt": 0}
+    part = {"query": "wrong", "batch": 0, "part": 0}
     with pytest.raises(VmqError, match=said):
-        client_of(options.connection).stage(whole, messages_of([batch], options))
+        client_of(options.connection).stage(part, [*messages_of([batch], options)])
 
 
 def test_overwrite_is_refused(bridge: Bridge) -> None:

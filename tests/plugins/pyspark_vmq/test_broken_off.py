@@ -39,6 +39,8 @@ class Breaking(flight.FlightServerBase):  # type: ignore[misc]
         self.hanging: threading.Event | None = None
         #: What actions answer.
         self.offsets: Iterator[bytes] = repeat(b'{"0": 1}')
+        #: What puts were of.
+        self.parts: list[dict[str, Any]] = []
 
     def fail(self) -> None:
         if self.hanging is not None:
@@ -49,6 +51,11 @@ class Breaking(flight.FlightServerBase):  # type: ignore[misc]
     def do_action(self, _context: Any, _action: Any) -> list[bytes]:
         self.fail()
         return [next(self.offsets)]
+
+    def do_put(self, _context: Any, descriptor: Any, reader: Any, _writer: Any) -> None:
+        self.parts.append(json.loads(descriptor.command))
+        self.fail()
+        reader.read_all()
 
     def do_get(self, _context: Any, _ticket: Any) -> flight.GeneratorStream:
         self.fail()

@@ -111,7 +111,7 @@ def test_whoever_may_not_read_learns_nothing(
         for stream in ("s", "other"):
             asked = {"stream": stream, "machine": local.machine()}
             with pytest.raises(flight.FlightUnauthorizedError) as caught:
-                act(bob.client, "file", bob.options(), **asked)
+                act(bob.client, "file", bob.options(10), **asked)
             assert code_of(caught.value) == "no_permission"
             assert tmp_path.name not in str(caught.value)
         with pytest.raises(ServerError, match="'bob' may not read stream 's'"):

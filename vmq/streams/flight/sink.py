@@ -18,8 +18,9 @@ from vmq.streams.flight.put import BadPutError, check_payloads, check_topic
 from vmq.streams.flight.tickets import decode, understand
 from vmq.streams.staging.parts import MEMBERS, MESSAGE, Staging
 
-#: Seconds that `publish` may take before the caller is told to ask again; the work goes on.
-PATIENCE: Final = 60.0
+#: Seconds that `publish` may take before the caller is told to ask again; the work goes on. Programs take a broker that
+#: says nothing for 40 seconds for one that is gone.
+PATIENCE: Final = 20.0
 
 #: Topics of one put that are remembered as checked.
 MOST_TOPICS: Final = 65_536
@@ -181,5 +182,5 @@ def publish(sink: Sink, user: str | None, wanted: BatchQuery) -> int:
         return future.result(PATIENCE)
     except FutureTimeoutError:
         raise flight.FlightUnavailableError(
-            "the batch is still being published: ask again"
+            "the batch is still being published: ask again", b'{"code": "under_way"}'
         ) from None
