@@ -48,7 +48,7 @@ class Node:
         listen: where its node listens.
         address: where the others reach that.
         launcher: a command that becomes the broker.
-        urls: where it listens besides.
+        urls: where it listens besides; port 0 is one that it keeps.
         config: options of a file; its listeners are there besides.
     """
 
@@ -67,7 +67,7 @@ class Node:
         self.data_dir = folder / name
         self._listen = listen
         self._launcher = launcher
-        self._urls = urls
+        self._urls = [re.sub(":0$", f":{lasting_port()}", url) for url in urls]
         self._config = dict(config or {})
         self._process: BrokerProcess | None = None
         self._is_stopped = False

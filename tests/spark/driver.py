@@ -164,11 +164,16 @@ def is_ordered(numbers: list[int]) -> bool:
     return True
 
 
-if __name__ == "__main__":
+def main(kind: type[Application], server: str, folder: str, limit: str) -> None:
+    """Runs an application to its end, and prints what it reports."""
     try:
-        application = Application(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))
+        application = kind(server, Path(folder), int(limit))
         application.run()
     except Exception as problem:
         print(f"failed: {reason(problem)}", flush=True)
         raise
     print(json.dumps(application.report()), flush=True)
+
+
+if __name__ == "__main__":
+    main(Application, *sys.argv[1:])

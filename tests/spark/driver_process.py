@@ -1,4 +1,4 @@
-"""The driver of `tests.spark.driver` as its own process, with what it says of how far it has come up."""
+"""A driver as `tests.spark.driver` as its own process, with what it says of how far it has come up."""
 
 import os
 import signal
@@ -31,17 +31,24 @@ class DriverProcess:
     """One life of the driver, from its start to its end.
 
     Args:
-        arguments: of `tests.spark.driver`.
+        arguments: of `module`.
         folder: where its queries have their checkpoints.
         log: what it says on standard error is appended here.
+        module: the program, a `tests.spark.driver.main`.
     """
 
-    def __init__(self, arguments: Sequence[str], folder: Path, log: Path) -> None:
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        folder: Path,
+        log: Path,
+        module: str = "tests.spark.driver",
+    ) -> None:
         self.offsets = folder / "landing" / "offsets"
         self.before = self.batches()
         with log.open("ab") as errors:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "tests.spark.driver", *arguments],
+                [sys.executable, "-m", module, *arguments],
                 env={**os.environ, **executors_environment(), **QUICK_JAVA},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.cluster_processes.cluster import LinkedCluster
-from tests.cluster_processes.test_replicas import leaders, wait_led
+from tests.cluster_processes.test_replicas import FLIGHT, leaders, shown
 from tests.spark.support import PATIENCE, send, take_all
+from tests.support.until import reach
 from tests.vmq.cli.program import run
 
 if TYPE_CHECKING:
@@ -89,16 +90,26 @@ def test_any_node_leads_to_all_partitions(
     assert rows.select("partition", "offset").distinct().count() == 3 * len(TOPICS)
 
 
-def test_a_query_goes_on_while_a_leader_is_killed(spark: SparkSession, tmp_path: Path) -> None:
-    """Of a stream with copies: what is acknowledged is in the query's table once, whoever led when it was written."""
-    env = {**STREAM, "VMQ_STREAMS__LOG__REPLICAS": "3"}
-    with LinkedCluster(("a", "b", "c"), env, ["grpc://127.0.0.1:0"]) as cluster:
-        wait_led(*cluster.running)
-        fill(cluster, "a", "one")
-        source = spark.readStream.format("vmq").option("server", cluster["a"].flight)
-        rows = source.option("stream", "log").option("startingOffsets", "earliest").load()
+def test_a_query_goes_on_while_partitions_come_and_move_and_a_node_dies(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Of a stream with copies: what is acknowledged is in the query's table once, whoever had it when it was read."""
+    words = ("at first", "more partitions", "one has moved", "a leader is dead", "it is removed")
+    with LinkedCluster("abcd", urls=FLIGHT) as cluster:
+
+        def vmq(command: str) -> None:
+            done = run(*command.split(), "--data-dir", str(cluster["a"].data_dir))
+            assert done.code == 0, done.err
+
+        vmq("stream create log -t log/# --partitions 2 --replicas 3 --key topic")
+        steps = iter(words)
+        fill(cluster, "a", next(steps))
+        servers = ",".join(cluster[each].flight for each in "dcba")
+        source = spark.readStream.format("vmq").option("server", servers).option("stream", "log")
         query = (
-            rows.writeStream.format("parquet")
+            source.option("startingOffsets", "earliest")
+            .load()
+            .writeStream.format("parquet")
             .option("path", str(tmp_path / "rows"))
             .option("checkpointLocation", str(tmp_path / "checkpoint"))
             .trigger(processingTime="200 milliseconds")
@@ -106,13 +117,24 @@ def test_a_query_goes_on_while_a_leader_is_killed(spark: SparkSession, tmp_path:
         )
         try:
             query.processAllAvailable()
-            dying = next(str(each) for each in leaders(cluster["a"]) if each != "a")
+            vmq("stream alter log --partitions 6")
+            fill(cluster, "a", next(steps))
+            have = shown(cluster["a"])[0]["replicas"]
+            assert isinstance(have, list)
+            goal = [*({*"abcd"} - {*have}), *have[:2]]
+            vmq(f"stream move log --partition 0 --to {' --to '.join(goal)}")
+            reach(lambda: shown(cluster["a"])[0]["replicas"] == goal)
+            fill(cluster, "a", next(steps))
+            query.processAllAvailable()
+            dying = next(each for each in "dcb" if each in leaders(cluster["a"]))
             cluster[dying].kill()
-            fill(cluster, "a", "two")
+            fill(cluster, "a", next(steps))
+            vmq(f"cluster remove {dying}")
+            fill(cluster, "a", next(steps))
             query.processAllAvailable()
         finally:
             query.stop()
         found = spark.read.parquet(str(tmp_path / "rows"))
         texts = found.selectExpr("cast(payload as string) as text").collect()
-        wanted = [f"{word} {topic}" for word in ("one", "two") for topic in TOPICS]
+        wanted = [f"{word} {topic}" for word in words for topic in TOPICS]
         assert sorted(row.text for row in texts) == sorted(wanted)
