@@ -33,7 +33,7 @@ from vmq.streams.flight.service import (
     MOST_CALLS,
     location,
 )
-from vmq.streams.flight.sink import is_staging
+from vmq.streams.flight.sink import BROKEN_OFF, is_staging
 from vmq.streams.flight.statements import is_sql
 from vmq.streams.flight.tickets import BadTicketError, Ticket, decode, encode
 from vmq.streams.log.cursor import LogReader
@@ -170,6 +170,8 @@ class Front(flight.FlightServerBase):  # type: ignore[misc]
                     if answer is None:
                         return
                     writer.write(answer)
+            if not answered and context.is_cancelled():
+                out.write_metadata(BROKEN_OFF)
 
     @answers
     def do_get(self, context: Any, ticket: Any) -> flight.FlightDataStream:

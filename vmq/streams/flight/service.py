@@ -42,6 +42,7 @@ from vmq.streams.flight.sink import (
     part_of,
     publish,
     stage,
+    whole,
 )
 from vmq.streams.flight.statements import Statements, is_sql
 from vmq.streams.flight.tickets import (
@@ -242,7 +243,8 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
             part = part_of(descriptor.command)
             slot = Slot(self.calls, "writes")
             try:
-                stage(self.sink_of(), self.access, user_of(context), part, slot.each(reader))
+                rows = whole(slot.each(reader), context)
+                stage(self.sink_of(), self.access, user_of(context), part, rows)
             finally:
                 slot.free()
             return

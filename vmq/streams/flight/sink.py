@@ -1,7 +1,7 @@
 """The sink of the Flight server: parts of a batch are put, and then published by one action, once."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Annotated, Any, Final, Protocol
@@ -17,10 +17,15 @@ from vmq.streams.flight.access import Access
 from vmq.streams.flight.put import BadPutError, check_payloads, check_topic
 from vmq.streams.flight.tickets import decode, understand
 from vmq.streams.staging.parts import MEMBERS, MESSAGE, Staging
+from vmq.streams.staging.state import StagingError
 
 #: Seconds that `publish` may take before the caller is told to ask again; the work goes on. Programs take a broker that
 #: says nothing for 40 seconds for one that is gone.
 PATIENCE: Final = 20.0
+
+#: What the process in front of the broker sends behind the rows of a put that its caller has broken off: to whoever
+#: reads it, that ends like one that is whole.
+BROKEN_OFF: Final = b"broken off"
 
 #: Topics of one put that are remembered as checked.
 MOST_TOPICS: Final = 65_536
@@ -83,6 +88,23 @@ def part_of(command: bytes) -> PartQuery | MemberPartQuery:
     if b'"member"' in command:
         return decode(command, MemberPartQuery, "command")
     return decode(command, PartQuery, "command")
+
+
+def whole(chunks: Iterable[Any], context: Any) -> Iterator[Any]:
+    """What a put sends, which is all that it is to.
+
+    Raises:
+        StagingError: the caller has broken it off.
+    """
+    for chunk in chunks:
+        said = chunk.app_metadata
+        if said is not None and said.to_pybytes() == BROKEN_OFF:
+            break
+        yield chunk
+    else:
+        if not context.is_cancelled():
+            return
+    raise StagingError("the put was broken off")
 
 
 def stage(

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import flight
 
+from tests.support.until import reach
 from tests.vmq.streams.flight_support import FACES, Running, act, serving
 from tests.vmq.streams.support import options
 from vmq.streams.flight import sink as flight_sink
@@ -175,6 +176,19 @@ def test_bad_commands_are_refused(
 ) -> None:
     with pytest.raises(flight.FlightError, match=next(iter(changes))):
         put(client, rows("a"), **changes)
+    assert staged(sink) == []
+
+
+def test_a_put_that_breaks_off_is_no_part(client: flight.FlightClient, sink: Sink) -> None:
+    """Though its rows end like those of one that is whole."""
+    part = json.dumps({"query": "q", "batch": 0, "part": 0, "attempt": 0}).encode()
+    descriptor = flight.FlightDescriptor.for_command(part)
+    writer, _ = client.do_put(descriptor, MESSAGE, flight.FlightCallOptions(timeout=1))
+    writer.write_batch(rows("a"))
+    reach(lambda: list(sink.staging.folder.glob("*/*.tmp")), rest=1)
+    reach(lambda: not list(sink.staging.folder.glob("*/*.tmp")), rest=1)
+    with pytest.raises(flight.FlightTimedOutError):
+        writer.close()
     assert staged(sink) == []
 
 
