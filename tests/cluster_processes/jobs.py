@@ -11,8 +11,11 @@ from tests.cluster_processes.cluster import LinkedCluster, Node
 from tests.cluster_processes.links import Fault
 from tests.support.until import reach
 
-#: Where each node serves jobs.
-CONFIG = {"listeners": {"jobs": {"url": "resp://127.0.0.1:0", "admin": True}}}
+#: Where each node serves jobs; what is published to `hot` is one.
+CONFIG = {
+    "listeners": {"jobs": {"url": "resp://127.0.0.1:0", "admin": True}},
+    "mappings": {"hot": {"from": "hot", "to": ["$jobs/q"]}},
+}
 
 
 class Jobs:

@@ -7,7 +7,6 @@ module: registries (`vmq.core.registry`), routes (`vmq.core.trie`), connections.
 """
 
 import logging
-from collections.abc import Callable
 from typing import Any, Final
 
 from mypy_extensions import mypyc_attr
@@ -16,7 +15,6 @@ from vmq_hooks.types import REFUSED_QOS
 from vmq.core.hook_sites import Pending
 from vmq.core.output import Output
 from vmq.core.source import Source
-from vmq.durable import Confirmations
 
 log = logging.getLogger("vmq.session")
 
@@ -81,12 +79,6 @@ class FrontPort:
 
     def receive(self, message: Any, source: Source) -> None:
         """A QoS 2 message of a client goes to no slot; its packet id is the session's."""
-
-    def settle(self, number: int, packet_id: int, message: Any, wait: Confirmations) -> None:
-        """It is where it goes, whatever becomes of this node: its packet id counts even then, once `wait` is told."""
-
-    def release(self, number: int, packet_id: int, then: "Callable[[], None]") -> None:
-        """It came to nothing: its packet id is to be new when it comes again; `then` is called once it is."""
 
     def on_pubrels(self, number: int, run: bytes, output: Output) -> None:
         """The client has sent PUBREL packets of four bytes each: what answers them waits for the owner."""
@@ -194,6 +186,10 @@ class MappingFinder:
         """Where its messages come by, as those of a stream do (`vmq.jobs.mappings.tap`)."""
         return []
 
+    def hand_in(self, row: Any) -> None:
+        """A session knows of a message that they want (`vmq.clustering.running.rows.HandedRow`)."""
+        row.confirm()
+
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class ReceiptsPort:
@@ -276,6 +272,10 @@ class JobsPort(ServicePort):
 
     def on_pubrel(self, client: Any, packet_id: int) -> None:
         """A client releases a packet id of QoS 2."""
+
+    def hand_in(self, row: Any) -> None:
+        """A session knows of a job (`vmq.clustering.running.rows.HandedRow`)."""
+        row.confirm()
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -21,6 +21,8 @@ QUEUE_UNUSED: Final = 1.0
 #: Queues that one call looks at, whether they are idle; where a new one has no room.
 MOST_SWEPT: Final = 10_000
 FEW_SWEPT: Final = 1000
+#: Jobs that are known to have come to this node whose publishers went before they were answered.
+MOST_ARRIVED: Final = 50_000
 #: How long an unreleased packet id of QoS 2 keeps a second job out: as long as dead letters are kept.
 RECEIVED_WINDOW: Final = 14 * 86_400
 
@@ -100,6 +102,9 @@ class JobQueues:
         self.timers = JobTimers()
         #: Keys that keep others out, of jobs that are in memory, or are gone.
         self.keys: dict[tuple[bytes, bytes], JobKey] = {}
+        #: Jobs that came to this node at QoS 2, by the id of the first, until their publisher's session knows that they
+        #: are on their hosts: it may go elsewhere before, and the job be done and forgotten.
+        self.arrived: dict[bytes, list[Job]] = {}
         #: The queues, and the order in which they were made.
         self.queues: dict[bytes, JobQueue] = {}
         self.queue_order = NameOrder(self.queues, self._number)
@@ -120,6 +125,12 @@ class JobQueues:
         self.memory: i64 = 0
         #: Above it not even a queue is made: what is there may be taken, acknowledged and deleted.
         self.full_memory: i64 = 1 << 60
+
+    def arrive(self, job_id: bytes, jobs: list[Job]) -> None:
+        """Jobs have come; the oldest of many are forgotten."""
+        if len(self.arrived) >= MOST_ARRIVED:
+            del self.arrived[next(iter(self.arrived))]
+        self.arrived[job_id] = jobs
 
     def queue(self, name: bytes, now: float, user: str | None = None) -> JobQueue:
         """A queue, made when it is first named.

@@ -73,6 +73,14 @@ class JobSharing:
         """Has somebody told once whether jobs are all on their hosts; if one is not to be, none is."""
         told(True)
 
+    def when_there(self, jobs: list[Job], deadline: float, told: Told) -> None:
+        """The same of jobs that go on whoever waits for them; who is told that they are not in time may ask again."""
+        told(True)
+
+    def ask(self, job_id: bytes, deadline: float, told: Told) -> None:
+        """Has somebody told whether another node has added a job; not at all, if that is not known by a deadline."""
+        told(False)
+
     def acknowledge_unknown(self, job_id: bytes, queue: bytes = UNKNOWN) -> bool:
         """A job that is not here is done, of a queue if that is known; whether the others will hear of it."""
         return False

@@ -22,6 +22,9 @@ JOBS: Final = "$jobs/"
 DELAYED: Final = "$delayed/"
 REPLAY: Final = "$replay/"
 STREAM: Final = "$stream/"
+#: How rows of messages are named that no stream has: a job by its id, what a mapping makes of a message.
+JOB_ROW: Final = "$job/"
+MAPPING_ROW: Final = "$map/"
 #: Up to so many WHEN is seconds from now, above it seconds since 1970.
 LONGEST_WAIT: Final = 42_949_669
 #: A minute is `m` here, as elsewhere, and `min` as in the configuration, where VerneMQ's `m` is a month.

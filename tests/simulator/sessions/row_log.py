@@ -50,10 +50,10 @@ class RowLog:
         for node in nodes.values():
             front = node.machines.front
             rows, front.rows = front.rows, []
-            for (_, (_, number), address), message, _ in rows:
-                *_, store, boot = address.split("\0")
+            for row in rows:
+                *_, store, boot = row.name.split("\0")
                 due = now + self._random.randint(1, SOON)
-                made = HandedIn(node, (store, boot, number), message, due)
+                made = HandedIn(node, (store, boot, row.number), row.message, due)
                 self._under_way.setdefault((node.name, node.boot), deque()).append(made)
         for queue in self._under_way.values():
             while queue and queue[0].due <= now and self._take(queue, now):

@@ -26,6 +26,7 @@ def durable(folder: Path, name: str, join: list[str], **options: Any) -> Config:
     queue = options.pop("queue", base.queue)
     session = options.pop("session", base.session)
     streams = options.pop("streams", base.streams)
+    mappings = options.pop("mappings", base.mappings)
     chosen = {"heartbeat_timeout": 0.6, **options}
     return replace(
         base,
@@ -33,6 +34,7 @@ def durable(folder: Path, name: str, join: list[str], **options: Any) -> Config:
         queue=queue,
         session=session,
         streams=streams,
+        mappings=mappings,
         cluster=replace(base.cluster, **chosen),
     )
 

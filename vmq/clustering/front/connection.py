@@ -7,20 +7,31 @@ next owner is told, else the client would get it again.
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from mypy_extensions import i64, mypyc_attr
 
 from vmq.clustering.messages.fronts import MAX_DONE, SessionLimits, SessionStep
+from vmq.clustering.origin.outbox import Publication
 from vmq.clustering.slots.flow import PACKETS, SendingRun
 from vmq.clustering.slots.register import SentMessage
-from vmq.clustering.slots.words import PUBACK, PUBREL, Address, Dot, Lineage
+from vmq.clustering.slots.words import (
+    DONE,
+    PUBACK,
+    PUBLISHED,
+    PUBREL,
+    ROWS,
+    Address,
+    Dot,
+    Lineage,
+    digest_of,
+)
 
 
 class Unanswered:
     """A packet of the client that its owner has to answer. Of a PUBLISH at QoS 2 the message waits here, too."""
 
-    __slots__ = ("addresses", "is_own", "payload", "retain", "size", "step", "topic")
+    __slots__ = ("addresses", "is_own", "payload", "retain", "size", "step", "then", "topic")
 
     def __init__(
         self,
@@ -29,6 +40,7 @@ class Unanswered:
         payload: bytes = b"",
         retain: bool = False,
         is_own: bool = False,
+        then: "Callable[[bool], None] | None" = None,
     ) -> None:
         self.step = step
         self.topic = topic
@@ -36,10 +48,40 @@ class Unanswered:
         self.retain = retain
         #: It is not for the client itself, which is a bridge.
         self.is_own = is_own
+        #: Follows when it is answered, or (False) is not to be: the message went its way before. None: it goes now.
+        self.then = then
         #: Bytes of the message.
         self.size: i64 = len(topic) + len(payload)
         #: What the owner answered.
         self.addresses: list[Address] | None = None
+
+
+class KnownRow:
+    """A row that its publisher's session knows.
+
+    Args:
+        address: by which it is there once, whoever hands it in.
+        message: what it is of.
+        client: who published it, behind the scope of its mountpoint.
+        packet: the packet id.
+        is_new: nobody else was asked to hand it in.
+    """
+
+    def __init__(
+        self, address: Address, message: Publication, client: str, packet: int, is_new: bool
+    ) -> None:
+        _, (origin, self.number), self.name = address
+        self.is_done = origin == DONE
+        self.message = message
+        self.client = client
+        self.packet = packet
+        self.is_new = is_new
+
+    def done(self) -> SessionStep:
+        """What its publisher's session is told once it is done."""
+        digest = digest_of(self.message.topic, self.message.payloads[0])
+        rows = [(ROWS, (DONE, self.number), self.name)]
+        return SessionStep(PUBLISHED, self.packet, rows, digest, True, is_settled=True)
 
 
 @mypyc_attr(acyclic=True)

@@ -7,7 +7,7 @@ client's acknowledgements back, and attaches anew with the table; then what is u
 from collections.abc import Callable
 from typing import Final
 
-from vmq.clustering.front.connection import FrontConnection, Unanswered
+from vmq.clustering.front.connection import FrontConnection, KnownRow, Unanswered
 from vmq.clustering.messages.base import NodeMessage
 from vmq.clustering.messages.fronts import (
     Attach,
@@ -78,8 +78,8 @@ class SessionFront(LocalFront):
         self._touched: dict[int, None] = {}
         #: Those of them whose owners get them with what else goes there, or soon.
         self.late: dict[int, None] = {}
-        #: Rows that sessions know, for logs with copies: address, message, its client.
-        self.rows: list[tuple[Address, Publication, str]] = []
+        #: Rows that sessions know, for logs with copies, and to become jobs.
+        self.rows: list[KnownRow] = []
         #: The last connection of each client here.
         self._clients: dict[str, int] = {}
 
@@ -127,6 +127,8 @@ class SessionFront(LocalFront):
             self._detached.pop(number, None)
             for each in connection.unanswered:
                 self._origin.bytes -= each.size
+                if each.then is not None:
+                    each.then(False)
             if self._clients.get(connection.client) == number:
                 del self._clients[connection.client]
             there = self._in_slot[connection.slot]
@@ -290,12 +292,10 @@ class SessionFront(LocalFront):
         retain: bool = False,
         is_own: bool = False,
         rows: Rows | None = None,
-        is_settled: bool = False,
     ) -> None:
         """A PUBLISH at QoS 1 or 2; `targets` are the slots concerned, each with a share group or none.
 
-        `is_own`: the client itself is not to get it. `rows`: where logs are to have it once. `is_settled`: all have it
-        who are in no slot, whatever becomes of this node.
+        `is_own`: the client itself is not to get it. `rows`: where logs are to have it once, or what becomes jobs.
         """
         connection = self.connections.get(number)
         if connection is None:
@@ -318,16 +318,30 @@ class SessionFront(LocalFront):
         connection.came(packet, is_again)
         addresses += [(ROWS, (0, number), address) for address, number in rows or ()]
         digest = digest_of(topic, payload)
-        step = SessionStep(PUBLISHED, packet, addresses, digest, is_again, is_settled=is_settled)
-        waiting = Unanswered(step, topic, payload, retain, is_own)
+        step = SessionStep(PUBLISHED, packet, addresses, digest, is_again)
+        self._ask(connection, Unanswered(step, topic, payload, retain, is_own))
+
+    def settle(self, row: KnownRow, then: Callable[[bool], None]) -> None:
+        """A row is done: `then` is called once it is so for all who hear of it, or with False: the client has gone."""
+        connection = self.connections.get(row.message.connection)
+        if connection is None:
+            then(False)
+            return
+        self._ask(connection, Unanswered(row.done(), then=then))
+
+    def _ask(self, connection: FrontConnection, waiting: Unanswered) -> None:
+        """The owner of the publisher's slot has to know of a QoS 2 message first."""
         connection.unanswered.append(waiting)
         self._origin.bytes += waiting.size
-        connection.send(step)
-        self._touched[number] = None
+        connection.send(waiting.step)
+        self._touched[connection.number] = None
 
     def _publish(self, connection: FrontConnection, each: Unanswered) -> None:
         """The owner of the publisher's slot knows where a QoS 2 message goes."""
         number, packet = connection.number, each.step.packet
+        if each.then is not None:
+            each.then(True)
+            return
         publication = Publication(
             each.topic,
             each.payload,
@@ -341,7 +355,8 @@ class SessionFront(LocalFront):
         for address in each.addresses or []:
             if address[0] == ROWS:
                 publication.left += 1
-                self.rows.append((address, publication, connection.client))
+                is_new = address in each.step.addresses
+                self.rows.append(KnownRow(address, publication, connection.client, packet, is_new))
             else:
                 slots.append(address)
         self._origin.publish(slots, publication)

@@ -90,7 +90,8 @@ class OfferTaken(NodeMessage, frozen=True, tag=110):
 class ReceivedEntry(Struct, array_like=True, frozen=True):
     """A QoS 2 packet id that a client has not released: the digest of its message; b"": it may be any.
 
-    `is_there`: the front to which that came is. Who is in no slot has it from there.
+    `is_there`: the front to which that came is, from where all have it who are in no slot; or it is a job, which any
+    front adds that hears of it.
     """
 
     packet: PacketId
@@ -166,8 +167,8 @@ class SessionStep(Struct, array_like=True, frozen=True):
 
     `kind` is one of `vmq.clustering.slots.words`: what of the rest it has, it says there. `more`: the payloads of
     messages that follow, with the dots and packet ids that do; `count`: it is of so many packet ids, from `packet` on;
-    `place`: nobody else is to get what was offered as one, and this is so far in it, from 1 on; `is_settled`: all have
-    it who are in no slot, whatever becomes of the front.
+    `place`: nobody else is to get what was offered as one, and this is so far in it, from 1 on; `is_settled`: these
+    rows are done, whatever becomes of the front.
     """
 
     kind: Annotated[int, Meta(ge=0, le=20)]

@@ -15,7 +15,6 @@ from vmq.core.ports import Claims, FrontPort, Peers, Propagation, SessionListene
 from vmq.core.registry import Registry
 from vmq.core.source import Source
 from vmq.core.subscriber import Subscriber
-from vmq.durable import Confirmations
 from vmq.mqtt.message import Message
 
 if TYPE_CHECKING:
@@ -141,12 +140,6 @@ class SlotPackets(FrontPort):
 
     def receive(self, message: Message, source: Source) -> None:
         self._fronts.offer([], message, source)
-
-    def settle(self, number: int, packet_id: int, message: Message, wait: Confirmations) -> None:
-        self._fronts.settle(number, packet_id, message, wait)
-
-    def release(self, number: int, packet_id: int, then: Callable[[], None]) -> None:
-        self._fronts.release(number, packet_id, then)
 
     def on_acknowledged(self, number: int, kind: int, packet_id: int) -> None:
         self._fronts.on_acknowledged(number, kind, packet_id)

@@ -351,20 +351,6 @@ class SlotFronts:
             for each in client.publishing.pop(packet_id, ()):
                 each()
 
-    def settle(self, number: int, packet_id: int, message: Message, wait: Confirmations) -> None:
-        """A QoS 2 message of a client is where it goes, whatever becomes of this node: its owner is told so."""
-        client = self._clients.get(number)
-        if client is None:
-            return
-        first = client.publishing.get(packet_id)
-        if first is not None:
-            first.append(lambda: self.settle(number, packet_id, message, wait))
-            return
-        client.publishing[packet_id] = [wait.confirm]
-        topic, payload = message.topic, message.payload
-        self._front.publish(number, packet_id, 2, topic, payload, True, [], is_settled=True)
-        self._soon()
-
     def wait_for_all(self, output: Output) -> None:
         """The answer to a message sent again waits for what the first one waits for."""
         client = self._online.get(output)

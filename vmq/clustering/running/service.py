@@ -126,7 +126,7 @@ class SlotService:
         self.fronts = SlotFronts(self.machines, core, self._random, self._turns.soon)
         self.fronts.packets = SlotPackets(self.fronts)
         self._turns.fronts = self.fronts
-        rows = SlotRows(self.machines, replicas, self.fronts.output_of, self._turns.soon)
+        rows = SlotRows(self.machines, replicas, self.fronts, core, self._turns.soon)
         self._turns.hand_in = rows.hand_in
         self.status = SlotStatus(self.machines, lambda store: self._names.get(store, ""))
         #: The stores of other members by name, and names by store.

@@ -135,7 +135,7 @@ class Attachments:
     def _answer(self, asked: Attach, register: ClientRegister, is_present: bool) -> Attached:
         """What a front is told whose connection is attached."""
         received = [
-            ReceivedEntry(packet, each.digest, self._has_given(each))
+            ReceivedEntry(packet, each.digest, self._has_given(each) or each.is_job())
             for packet, each in register.received.items()
         ]
         head = asked.client, asked.connection, register.rank, asked.lineage, asked.link
@@ -430,9 +430,8 @@ class Attachments:
         known = state.registers[client].received.get(packet)
         is_known = known is not None and self._is_repetition(known, step)
         if known is None or step.is_settled or not (is_known and self._has_given(known)):
-            addresses = known.addresses if known is not None and is_known else tuple(step.addresses)
-            front = 0 if step.is_settled else self._here.incarnation_of(attachment.front)
-            known = ReceivedId(addresses, step.digest, front)
+            front = self._here.incarnation_of(attachment.front)
+            known = ReceivedId.of(step, known if is_known else None, front)
             state.receive(client, packet, known)
         answer = SessionStep(REGISTERED, packet, list(known.addresses))
         self._when_safe(attachment, 2, lambda: self._put(attachment, answer))

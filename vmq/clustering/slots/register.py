@@ -8,7 +8,7 @@ client went from the side of a split where it ended it to the other, whatever cl
 
 from typing import Final
 
-from vmq.clustering.messages.fronts import SessionLimits
+from vmq.clustering.messages.fronts import SessionLimits, SessionStep
 from vmq.clustering.slots.words import (
     BOOT_BITS,
     NO_LINEAGE,
@@ -18,6 +18,7 @@ from vmq.clustering.slots.words import (
     Incarnation,
     Lineage,
 )
+from vmq.mqtt.special import JOB_ROW
 from vmq.mqtt.topics import matches, split_shared
 from vmq_cluster.clocks import NodeClock, Runs, intersect, subtract
 
@@ -129,6 +130,21 @@ class ReceivedId:
         #: To whom it came, and who has given it to everybody who is in no slot; 0: a node that had the session, or they
         #: have it whoever that was.
         self.front = front
+
+    def is_job(self) -> bool:
+        """Whether it is one, and goes to nobody else."""
+        return any(each[2].startswith(JOB_ROW) for each in self.addresses)
+
+    @staticmethod
+    def of(step: SessionStep, known: "ReceivedId | None", front: Incarnation) -> "ReceivedId":
+        """What is known of a packet id once a PUBLISH came to a front; `known`: it came before."""
+        if known is None:
+            return ReceivedId(tuple(step.addresses), step.digest, front)
+        if not step.is_settled:
+            return ReceivedId(known.addresses, step.digest, front)
+        names = {name for _, _, name in step.addresses}
+        left = [each for each in known.addresses if each[2] not in names]
+        return ReceivedId((*left, *step.addresses), step.digest, known.front)
 
 
 class AnyFlow:

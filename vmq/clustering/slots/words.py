@@ -24,6 +24,8 @@ MAX_SLOTS: Final = 2047
 #: The slot of an address that is none: a row in a log with copies, which takes it once by its dot. Behind the dot's
 #: number stand stream, partition, store and boot (`vmq.clustering.raft.roads`).
 ROWS: Final = 2047
+#: Of a row that is to become a job (`vmq.mqtt.special.JOB_ROW`) the origin of the dot, once that is on its hosts.
+DONE: Final = 1
 #: As often as this a message is handed on at most.
 MAX_HANDED: Final = 100_000
 #: In front of a share group, as the owner of a queue: no client id begins so.

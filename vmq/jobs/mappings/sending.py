@@ -5,8 +5,9 @@ at once): so it is safe before whoever caused it is acknowledged, and has an id 
 """
 
 import logging
+from functools import partial
 from math import ceil
-from typing import Final
+from typing import Any, Final
 
 from vmq.core.context import Core
 from vmq.core.output import Output
@@ -107,6 +108,49 @@ class MappingSender:
         self._wait_for_copies(waiting, publisher)
         return self.commit.barrier()
 
+    def hand_in(self, mapping: MessageMapping, row: Any) -> None:
+        """Maps a message that its publisher's session knows: what comes of it is there once, whoever maps it."""
+        arrival = self.mqtt.publishing.arrivals.begin(row)
+        topic, now = row.topic.decode(), self.core.wall_clock()
+        try:
+            outs = mapping.map(Seen(topic, row.payload, 2, row.retain, row.client_id, now))
+            for place, out in enumerate(outs):
+                origin = b"\0row %d %d " % (place, row.number) + mapping.name.encode()
+                options, body = self._read(out, 2, row.mountpoint)
+                adds = partial(self._add_row, mapping, row.payload, out, options, body)
+                arrival.take(self._id_of(options, origin), options.queue, adds)
+            mapping.sent += len(outs)
+        except (*FLAWS, JobRefusedError) as flaw:
+            self.fail(mapping, row.payload, str(flaw))
+        self.mqtt.publishing.arrivals.end(arrival)
+
+    def _add_row(
+        self,
+        mapping: MessageMapping,
+        payload: bytes,
+        out: Mapped,
+        options: AddOptions,
+        body: bytes,
+        job_id: bytes,
+        name: bytes,
+    ) -> list[Job]:
+        """Adds a job that comes of a message; what can never be added fails.
+
+        Raises:
+            JobRefusedError: it cannot be added now.
+        """
+        try:
+            jobs = self._put(out, options, body, job_id, name)
+        except JobRefusedError as refusal:
+            if str(refusal).partition(" ")[0] in NOT_NOW:
+                mapping.last_error = str(refusal)
+                raise
+            self.fail(mapping, payload, str(refusal))
+            return []
+        for job in jobs:
+            job.is_vouched = True
+        return jobs
+
     def _wait_for_copies(self, jobs: list[Job], publisher: Output | None) -> None:
         """Holds the publisher's answers until jobs are on their hosts."""
         if not jobs or publisher is None:
@@ -189,20 +233,29 @@ class MappingSender:
             ProtocolError: it is no topic.
         """
         options, body = self._read(out, qos, mountpoint)
-        queue = self.machine.queue(options.queue, self.commit.clock())
+        job_id = self._id_of(options, origin) if origin else b""
+        known = self.machine.find(job_id) if origin else None
+        if known is not None:
+            self.machine.counts.deduplicated += 1
+            return waiting_of([known])
+        return self._put(out, options, body, job_id, options.queue)
+
+    def _id_of(self, options: AddOptions, origin: bytes) -> bytes:
+        """The id of what comes of an origin."""
+        rules = self.machine.queue(options.queue, self.commit.clock()).rules
+        retry = rules.retry_after(0) if options.retry < 0 else options.retry
+        return named(origin, rules.ttl if options.ttl < 0 else options.ttl, retry > 0)
+
+    def _put(
+        self, out: Mapped, options: AddOptions, body: bytes, job_id: bytes, name: bytes
+    ) -> list[Job]:
+        """Adds a job to a queue; b"": it is to have a new id."""
+        queue = self.machine.queue(name, self.commit.clock())
         if len(out.body) > self.mqtt.publishing.max_job_size:
             raise JobRefusedError(f"TOOBIG {len(out.body)} bytes are above limits.max_job_size")
         if self.core.memory_is_high:
             raise JobRefusedError("OOM memory is above limits.max_memory")
         self.commit.check_disk(queue.rules.persistence)
-        job_id = b""
-        if origin:
-            retry = queue.rules.retry_after(0) if options.retry < 0 else options.retry
-            job_id = named(origin, queue.rules.ttl if options.ttl < 0 else options.ttl, retry > 0)
-            known = self.machine.find(job_id)
-            if known is not None:
-                self.machine.counts.deduplicated += 1
-                return waiting_of([known])
         self.machine.add(
             queue,
             body,

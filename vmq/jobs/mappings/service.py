@@ -22,7 +22,7 @@ from vmq.jobs.mappings.tap import MappingTap
 from vmq.jobs.mqtt.port import MqttJobs
 from vmq.jobs.queue import Job
 from vmq.jobs.queues import JobRefusedError
-from vmq.mqtt.special import JOBS, STREAM, read_job_topic
+from vmq.mqtt.special import JOBS, MAPPING_ROW, STREAM, read_job_topic
 from vmq.mqtt.topics import matches
 from vmq.runtime.metrics import Family, Sample
 
@@ -221,6 +221,15 @@ class Mappings(MappingFinder):
             and not each.source.startswith((JOBS, STREAM))
             and matches(each.source, topic)
         ]
+
+    def hand_in(self, row: Any) -> None:
+        mapping = self.all.get(row.name.removeprefix(MAPPING_ROW))
+        if row.is_done or mapping is None:
+            row.confirm()
+        elif row.publisher is None:
+            row.drop("it has gone")
+        else:
+            self.sender.hand_in(mapping, row)
 
     # The operator's word
 

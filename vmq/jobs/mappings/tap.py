@@ -3,11 +3,14 @@
 What a mapping sends on is part of the publish: its acknowledgement waits until that is as safe as a job is.
 """
 
+from secrets import randbits
+
 from vmq.config.mappings import MAPPED
 from vmq.core.output import Output
 from vmq.durable import Durable
 from vmq.jobs.mappings.mapping import MessageMapping, Seen
 from vmq.jobs.mappings.sending import MappingSender, NotNowError
+from vmq.mqtt.special import MAPPING_ROW
 
 #: For a message that is not taken: it must not be acknowledged.
 REFUSED = -1
@@ -65,8 +68,10 @@ class MappingTap:
         return self.sender.has_room()
 
     def reserve(self, _topic: bytes, _payload: bytes, _client_id: str) -> tuple[str, int] | None:
-        """A dot by which the next message is taken once, whoever hands it in: none is known here."""
-        return None
+        """A name and a number by which `Mappings.hand_in` maps the next message; None: `append` it, it is refused."""
+        return (
+            (MAPPING_ROW + self.mapping.name, randbits(62)) if self.has_room(b"", b"", "") else None
+        )
 
     def safe_of(self, _topic: bytes, _client_id: str) -> Durable:
         """How far what it sent on is safe."""

@@ -188,7 +188,7 @@ class DelayedMessages:
         asked = Asked(read_job_topic(kept.topic), kept.message(), 0)
         asked.name = prefix_of(registry) + asked.topic.queue.encode()
         asked.user = kept.user or ""
-        jobs = self.publishing.add_job(asked, b"")
+        _, jobs = self.publishing.add_job(asked, b"")
 
         def told(is_there: bool) -> None:
             if is_there:

@@ -78,6 +78,9 @@ class MqttJobs(JobsPort):
     def on_pubrel(self, client: Any, packet_id: int) -> None:
         self.publishing.release(client, packet_id)
 
+    def hand_in(self, row: Any) -> None:
+        self.publishing.hand_in(row)
+
     # Working
 
     def grant(self, client: Any, topic_filter: str, qos: int) -> int:
@@ -153,7 +156,7 @@ class MqttJobs(JobsPort):
                 self.start(queue, topic_filter)
 
     def on_offline(self, queue: Queue) -> None:
-        self.publishing.on_offline(queue.mountpoint, queue.client_id)
+        self.publishing.arrivals.on_offline(queue)
         workers = self.workers.pop(queue, None)
         if workers is None:
             return
@@ -187,7 +190,7 @@ class MqttJobs(JobsPort):
 
     def waits(self) -> bool:
         """Whether somebody does."""
-        return bool(self.stalled or self.publishing.waiting)
+        return bool(self.stalled or self.publishing.waiting or self.publishing.arrivals.open)
 
     def on_commit(self, failure: str) -> None:
         """What was done is safe, or is not to be for now: then whoever waits for that is cut off unanswered."""

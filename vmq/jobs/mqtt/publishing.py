@@ -24,19 +24,21 @@ from vmq.core.registry import Registry
 from vmq.core.states import FAILED
 from vmq.core.trie import Route
 from vmq.jobs.commit import JobCommit
+from vmq.jobs.mqtt.arriving import JobArrivals
 from vmq.jobs.mqtt.asked import Asked
 from vmq.jobs.mqtt.copied import acknowledge_when_copied
 from vmq.jobs.mqtt.delayed import QUEUE, Kept
-from vmq.jobs.mqtt.received import forget, has_come, received_key, remembering, settling
+from vmq.jobs.mqtt.received import received_key, remembering
 from vmq.jobs.mqtt.settling import JobSettling
 from vmq.jobs.options import AddOptions, check_queue, options_from
-from vmq.jobs.queue import WAITING, Job
+from vmq.jobs.queue import Job
 from vmq.jobs.queues import JobRefusedError
 from vmq.jobs.stock import LONGEST
 from vmq.mqtt.message import Message
 from vmq.mqtt.packets import ProtocolError
 from vmq.mqtt.special import (
     DELAYED,
+    JOB_ROW,
     JOBS,
     VERBS,
     JobTopic,
@@ -49,6 +51,7 @@ from vmq.mqtt.special import (
     read_job_topic,
 )
 from vmq.protocol.changes import seen_message
+from vmq.protocol.front_queue import FrontQueue
 
 log = logging.getLogger("vmq.jobs")
 
@@ -78,9 +81,7 @@ class MqttPublishing:
         self.settling = JobSettling(commit, self.acknowledge, self.tell)
         #: Those who wait, and what for.
         self.waiting: dict[Pending, tuple[Asked, str]] = {}
-        #: Jobs that are on their way to their hosts, and that sessions know already: by mountpoint and client, and
-        #: packet ids.
-        self.on_their_way: dict[tuple[str, str], dict[int, list[Job]]] = {}
+        self.arrivals = JobArrivals(commit, self.when_stored)
         #: What follows when what has no copies is stored, by the numbers of passes.
         self.unstored: deque[tuple[int, Callable[[], None]]] = deque()
 
@@ -213,13 +214,13 @@ class MqttPublishing:
         if client.output.closing:
             return
         message, packet_id = asked.message, asked.packet_id
-        if message.qos == 2 and has_come(client, packet_id, message, asked.seen):
+        if message.qos == 2 and client.received_ids().has(packet_id):
             client.wait_for_all(Route(message.topic, asked.seen))
-            who = client.registry.mountpoint, client.client_id
-            jobs = waiting(self.on_their_way.get(who, {}).get(packet_id, []))
-            if jobs:
-                failed = partial(self.fail, client, asked, jobs)
-                acknowledge_when_copied(client, self.commit, jobs, failed)
+            self.acknowledge(client, asked)
+            return
+        is_again = client.decoder.head & 8 != 0
+        if message.qos == 2 and client.queue_of().came_before(packet_id, message, is_again):
+            self.arrivals.register(client, asked, self.arrivals.new_id(asked))
             self.acknowledge(client, asked)
             return
         if asked.flaw:
@@ -228,27 +229,49 @@ class MqttPublishing:
         try:
             is_durable = message.qos == 2 and client.queue_of().durable
             key = received_key(client, packet_id) if is_durable else b""
-            jobs = self.add_job(asked, key)
+            job_id, jobs = self.add_job(asked, key)
         except JobRefusedError as refusal:
             self.refuse(client, asked, str(refusal))
             return
-        self.end(client, asked, jobs)
+        self.end(client, asked, job_id, jobs)
 
     def give_up(self, client: Any, asked: Asked, reason: str) -> None:
         """What could not be added in time is refused unacknowledged."""
         self.tell(client, asked, reason, b"")
         client.output.finish(f"a job is refused: {reason} [MQTT-4.8.0-2]", FAILED)
 
-    def fail(self, client: Any, asked: Asked, jobs: list[Job], reason: str) -> None:
-        """The same of what is not on its hosts in time: a session may know its packet id, of which nothing comes."""
-        then = partial(self.give_up, client, asked, reason)
-        if asked.message.qos == 2 and not waiting(jobs):
-            forget(client, asked.packet_id, then)
-        else:
-            then()
+    def hand_in(self, row: Any) -> None:
+        """A session in a slot knows a job, which may have come to another node."""
+        who = self.arrivals.found(row)
+        if who is not None:
+            arrival = self.arrivals.begin(row)
+            arrival.failed = partial(self.give_up, *who)
+            job_id = row.name.removeprefix(JOB_ROW).encode()
+            arrival.take(job_id, who[1].name, partial(self.add_again, *who))
+            self.arrivals.end(arrival)
 
-    def add_job(self, asked: Asked, key: bytes) -> list[Job]:
-        """Adds the job; what is not on its hosts yet.
+    def add_again(self, client: Any, asked: Asked, job_id: bytes, name: bytes) -> list[Job]:
+        """Adds a job that another node died with.
+
+        Raises:
+            JobRefusedError: it cannot be now.
+        """
+        reason = "ERR " + asked.flaw
+        try:
+            if not asked.flaw:
+                return self.add_job(asked, b"", name, job_id)[1]
+        except JobRefusedError as refusal:
+            reason = str(refusal)
+            if reason.partition(" ")[0] in LATER:
+                raise
+        self.tell(client, asked, reason, self.bury(asked, reason))
+        return []
+
+    def add_job(
+        self, asked: Asked, key: bytes, name: bytes = b"", job_id: bytes = b""
+    ) -> tuple[bytes, list[Job]]:
+        """Adds the job, to a queue of this `name` in place of its own if there is one, under this id; its id, and what
+        is not on its hosts yet.
 
         Raises:
             JobRefusedError: it cannot be, now or at all.
@@ -256,13 +279,13 @@ class MqttPublishing:
         topic, body = asked.topic, asked.body
         now = self.commit.clock()
         options = asked.options or options_from(topic.queue, topic.options)
-        queue = self.machine.queue(asked.name, now, asked.user)
+        queue = self.machine.queue(name or asked.name, now, asked.user)
         if len(body) > self.max_job_size:
             raise JobRefusedError(f"TOOBIG {len(body)} bytes are above limits.max_job_size")
         if self.core.memory_is_high:
             raise JobRefusedError("OOM memory is above limits.max_memory")
         self.commit.check_disk(queue.rules.persistence)
-        self.machine.add(
+        job = self.machine.add(
             queue,
             body,
             now,
@@ -273,38 +296,37 @@ class MqttPublishing:
             options.maxlen,
             options.key or key,
             options.replicate,
+            job_id,
         )
-        return self.machine.waited_for()
+        return job.id, self.machine.waited_for()
 
-    def end(self, client: Any, asked: Asked, jobs: list[Job] | None = None) -> None:
+    def end(self, client: Any, asked: Asked, job_id: bytes, jobs: list[Job]) -> None:
         """The job is there, and safe once these are on their hosts: a packet id of it counts from then on."""
         message, packet_id = asked.message, asked.packet_id
         counts: Callable[[], None] | None = None
-        if message.qos == 2 and jobs and client.queue_of().durable:
+        is_slotted = message.qos == 2 and isinstance(client.queue_of(), FrontQueue)
+        if is_slotted:
+            for each in jobs:
+                each.is_vouched = True  # nobody could take it back from the session
+            self.machine.arrive(job_id, jobs)
+            self.arrivals.register(client, asked, job_id)
+        elif message.qos == 2 and jobs and client.queue_of().durable:
             counts = remembering(client, packet_id)
         elif message.qos == 2:
             client.remember(Route(message.topic, asked.topic.canonical()), packet_id)
-            client.queue_of().on_routed(message, client)
-            counts = settling(client, packet_id, message)
-            if jobs and counts is not None:
-                who = client.registry.mountpoint, client.client_id
-                self.on_their_way.setdefault(who, {})[packet_id] = jobs
-        if jobs and message.qos:
-            failed = partial(self.fail, client, asked, jobs)
+        if jobs and message.qos and not is_slotted:
+            failed = partial(self.give_up, client, asked)
             acknowledge_when_copied(client, self.commit, jobs, failed, counts)
-        elif counts is not None:
-            self.unstored.append((self.commit.barrier(), counts))
         hook = client.hooks.on_publish
         if hook is not None and asked.options is None:  # what is delayed is told of when it is due
             seen = seen_of(asked)
             self.core.tell("on_publish", hook, client.username, client.subscriber_id(), seen)
         self.acknowledge(client, asked)
 
-    def on_offline(self, mountpoint: str, client_id: str) -> None:
-        """A client is gone: what its session knows is not given up, as nobody could take that back from the session."""
-        for jobs in self.on_their_way.get((mountpoint, client_id), {}).values():
-            for job in jobs:
-                job.is_vouched = True
+    def when_stored(self, then: Callable[[], None]) -> None:
+        """Has something done once what was done up to now is stored."""
+        self.unstored.append((self.commit.barrier(), then))
+        self.commit.end_soon()
 
     def on_stored(self) -> None:
         """More of what was done is stored."""
@@ -332,7 +354,7 @@ class MqttPublishing:
             self.wait(client, asked, str(refusal))
             return
         self.tell(client, asked, reason, job_id)
-        self.end(client, asked)
+        self.end(client, asked, job_id, [])
 
     def bury(self, asked: Asked, reason: str) -> bytes:
         """What can never be done is a dead letter of its queue; the id.
@@ -365,12 +387,7 @@ class MqttPublishing:
 
     def look(self, now: float) -> None:
         """Whoever has waited long enough, or needs wait no more, goes on."""
-        for who, known in list(self.on_their_way.items()):
-            left = {packet_id: jobs for packet_id, jobs in known.items() if waiting(jobs)}
-            if left:
-                self.on_their_way[who] = left
-            else:
-                del self.on_their_way[who]
+        self.arrivals.look(now)
         for pending, (asked, word) in list(self.waiting.items()):
             if now >= asked.deadline or self.may_go(asked, word):
                 del self.waiting[pending]
@@ -443,11 +460,6 @@ class MqttPublishing:
             log.error("will of client=%s is lost: %s", client.client_id, refusal)
             return
         self.tell(client, asked, reason, job_id)
-
-
-def waiting(jobs: list[Job]) -> list[Job]:
-    """Those that are on their way to their hosts still."""
-    return [each for each in jobs if each.state == WAITING and not each.is_gone]
 
 
 def is_job(asked: Asked) -> bool:

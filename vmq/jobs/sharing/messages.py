@@ -264,6 +264,16 @@ class QueuedAll(OfMany, frozen=True, tag=21):
             raise ValueError(_NO_IDS)
 
 
+class IsAdded(OfOne, frozen=True, tag=22):
+    """Who hears of this one anew asks: do you know of it? Who says so says it once it is on its hosts."""
+
+
+class Added(OfOne, frozen=True, tag=23):
+    """To that: it is; or I know nothing of it."""
+
+    is_added: bool
+
+
 AnyEntry = (
     Present
     | Copies
@@ -286,6 +296,8 @@ AnyEntry = (
     | KeyHeld
     | WillQueueAll
     | QueuedAll
+    | IsAdded
+    | Added
 )
 
 encode: Final = msgspec.msgpack.Encoder().encode

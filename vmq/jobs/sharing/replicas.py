@@ -11,12 +11,14 @@ from vmq.jobs.paging.columns import split_ids
 from vmq.jobs.queue import ACKED, Job, JobPage, JobQueue
 from vmq.jobs.queues import Pause
 from vmq.jobs.sharing.adding import CopyAdder
+from vmq.jobs.sharing.asking import AddedQuestions
 from vmq.jobs.sharing.context import SharingContext
 from vmq.jobs.sharing.ending import JobEnding
 from vmq.jobs.sharing.federation import Federation
 from vmq.jobs.sharing.keys import KeyClaims
 from vmq.jobs.sharing.mending import CopyMender
 from vmq.jobs.sharing.messages import (
+    Added,
     AnyEntry,
     Busy,
     Claim,
@@ -28,6 +30,7 @@ from vmq.jobs.sharing.messages import (
     Forget,
     Heard,
     Holders,
+    IsAdded,
     JobNeed,
     KeyHeld,
     Lacks,
@@ -80,6 +83,7 @@ class JobReplicas(JobSharing):
         self.counts = here.counts
         self.adder = CopyAdder(here)
         self.keys = KeyClaims(here, self.adder)
+        self.questions = AddedQuestions(here, self.adder, self.keys)
         self.ending = JobEnding(here)
         self.serving = JobServing(here, self.ending)
         self.paged = PagedCopies(here, self.serving)
@@ -162,6 +166,12 @@ class JobReplicas(JobSharing):
 
         for job in jobs:
             self.adder.wait(job, deadline, partial(on_one, job))
+
+    def when_there(self, jobs: list[Job], deadline: float, told: Told) -> None:
+        self.questions.when_there(jobs, deadline, told)
+
+    def ask(self, job_id: bytes, deadline: float, told: Told) -> None:
+        self.questions.ask(job_id, deadline, told, self.here.clock())
 
     def acknowledge_unknown(self, job_id: bytes, queue: bytes = UNKNOWN) -> bool:
         if not self.peers.members or not is_job_id(job_id):
@@ -299,6 +309,7 @@ class JobReplicas(JobSharing):
         self.federation.on_down(node)
         self.newcomers.discard(node)
         self.keys.on_down(node, self.here.clock())
+        self.questions.on_down(node, self.here.clock())
         self.mender.restart()
 
     def receive(self, sender: int, entry: AnyEntry, now: float) -> None:
@@ -344,6 +355,8 @@ class JobReplicas(JobSharing):
             self.paged.receive(sender, entry, now)
         elif isinstance(entry, Claim | Claimed | KeyHeld):
             self.keys.receive(sender, entry, now)
+        elif isinstance(entry, IsAdded | Added):
+            self.questions.receive(sender, entry, now)
         elif isinstance(entry, Fired):
             self.on_fired(entry.schedule, entry.tick)
 
@@ -354,6 +367,7 @@ class JobReplicas(JobSharing):
         self.here.outbox.flush()
         self.adder.tick(now)
         self.keys.tick(now)
+        self.questions.tick(now)
         self.federation.tick(now)
         self.mender.tick(now)
         for _ in range(_TOLD):

@@ -1,5 +1,7 @@
 """Durable sessions that go from node to node while they add jobs at QoS 2, or acknowledge them."""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -7,16 +9,19 @@ import pytest
 from tests.support.present import present
 from tests.support.until import until
 from tests.support.wire import PUBLISH, SUBACK, subscribe_packet
+from tests.support.wire import PUBREC as PUBREC_TYPE
 from tests.vmq.clustering.device import Device
 from tests.vmq.clustering.house import House
 from tests.vmq.clustering.running.slotted import named, owners_of, service, slotted
 from tests.vmq.clustering.running.test_once import half_published, received
+from tests.vmq.jobs.mappings.test_mapping import options
 from tests.vmq.jobs.mqtt.test_publishing import TCP, connected, job
 from tests.vmq.jobs.sharing.nodes import JobNode, job_nodes
 from tests.vmq.sockets import peer_of
 from vmq.broker import Broker
 from vmq.config.jobs import JobOptions
 from vmq.jobs.nodes import JobNodes
+from vmq.jobs.queue import QUEUED
 
 PUBREC = b"\x50\x02\x00\x07"
 PUBREL = b"\x62\x02\x00\x07"
@@ -137,6 +142,70 @@ async def test_a_job_that_dies_with_its_node_is_added_when_it_comes_again(
         await until(lambda: bool(received(nodes, publisher.client_id)))
         await comes_again(nodes, publisher, "b", monkeypatch)
         assert len(jobs(nodes)) == 1
+
+
+SENT_ON = {"hot": options("hot", "$jobs/mail;replicate=2")}
+
+
+async def under_way(nodes: House, publisher: Device, topic: str) -> Callable[..., object]:
+    """A job of a node that no host has yet when its client has gone; returns what lets that node send."""
+    await publisher.connect(nodes["a"])
+    here = sharing(nodes["a"])
+    await until(lambda: len(here.replicas.peers.up) == 2)
+    transmit = here.post.outbox.transmit
+    here.post.outbox.transmit = lambda _name, _payload: None
+    publisher.publish(topic, "x", 2)
+    await until(lambda: bool(jobs(nodes)) and bool(received(nodes, publisher.client_id)))
+    await publisher.drop()
+    publisher.unfinished[1] = publisher.again(1, topic, "x")
+    return partial(setattr, here.post.outbox, "transmit", transmit)
+
+
+@pytest.mark.parametrize("topic", ["$jobs/mail;replicate=2", "hot"])
+@pytest.mark.parametrize("dies", [True, False])
+async def test_a_job_is_on_its_hosts_before_its_client_hears_of_it_from_another_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, topic: str, dies: bool
+) -> None:
+    """Its first node may die while the other waits for it."""
+    async with (
+        slotted(tmp_path, "abc", mappings=SENT_ON) as nodes,
+        Device(named(nodes, "b", "p")) as publisher,
+    ):
+        let_go = await under_way(nodes, publisher, topic)
+        [first] = jobs(nodes)
+        await publisher.connect(nodes["b"])
+        asked = sharing(nodes["b"]).replicas.questions.questions
+        await until(lambda: bool(asked or publisher.found(PUBREC_TYPE)))
+        assert not publisher.found(PUBREC_TYPE)
+        if dies:
+            await nodes.kill("a", monkeypatch)
+        else:
+            let_go()
+        await publisher.until(lambda: not publisher.unfinished)
+        holders = [each for each in "bc" if each in nodes.brokers]
+        machines = [sharing(nodes[each]).commit.machine for each in holders]
+        assert sum(first in each.jobs for each in machines) >= 1 + dies
+        assert jobs(nodes) == {first}
+
+
+async def test_a_job_that_is_done_and_forgotten_is_not_added_where_its_client_comes_again(
+    tmp_path: Path,
+) -> None:
+    async with slotted(tmp_path, "abc") as nodes, Device(named(nodes, "b", "p")) as publisher:
+        let_go = await under_way(nodes, publisher, "$jobs/mail;replicate=2")
+        machine = sharing(nodes["a"]).commit.machine
+        [job] = machine.jobs.values()
+        let_go()
+        await until(lambda: job.state == QUEUED)
+        machine.acknowledge(job.id)
+        await until(lambda: not jobs(nodes))
+        await publisher.connect(nodes["b"])
+        await publisher.until(lambda: not publisher.unfinished)
+        assert [sharing(each).commit.machine.counts.added for each in nodes.brokers.values()] == [
+            1,
+            0,
+            0,
+        ]
 
 
 @pytest.mark.parametrize("connections", ["stays", "goes", "comes back"])
