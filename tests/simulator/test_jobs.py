@@ -9,8 +9,8 @@ from tests.simulator.jobs.run import KINDS, faulty, run
 from tests.simulator.seeds import each_seed
 
 
-def check(seed: int, kinds: tuple[str, ...], piles: bool = False) -> None:
-    found = run(seed, kinds, piles=piles)
+def check(seed: int, kinds: tuple[str, ...], piles: bool = False, publishers: int = 0) -> None:
+    found = run(seed, kinds, piles=piles, publishers=publishers)
     assert faulty(found) == [], dict(found)
     assert found["added"] > 50
     assert found["paged"] > 10 or not piles
@@ -72,6 +72,13 @@ def test_all_kinds_of_faults_one_after_the_other() -> None:
     for seed in each_seed(2):
         with seed:
             check(seed.number, KINDS)
+
+
+def test_jobs_at_qos_2_are_done_though_their_publishers_go_from_node_to_node() -> None:
+    for kinds in (KINDS, ("kill", "slow"), ()):
+        for seed in each_seed(1):
+            with seed:
+                check(seed.number, kinds, publishers=6)
 
 
 def test_a_job_that_went_for_another_with_its_key_shares_the_host_of_that() -> None:

@@ -1,5 +1,7 @@
 """Jobs over several nodes: each rule is needed, for without it a promise breaks (`jobs.ablations`)."""
 
+from typing import Any
+
 import pytest
 
 from tests.simulator.jobs.ablations import ABLATIONS
@@ -11,7 +13,11 @@ def test_without_a_rule_a_promise_breaks(name: str) -> None:
     """In a seed that the rule itself passes."""
     ablation = ABLATIONS[name]
     kinds, seeds = ablation.shown_by
-    how = {"piles": ablation.piles, "is_late": ablation.is_late}
+    how: dict[str, Any] = {
+        "piles": ablation.piles,
+        "is_late": ablation.is_late,
+        "publishers": ablation.publishers,
+    }
     for seed in seeds:
         with ablation.off():
             broken = run(seed, kinds, **how)

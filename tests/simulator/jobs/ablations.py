@@ -7,6 +7,7 @@ from typing import Any
 
 from tests.simulator.switched_off import switched_off
 from vmq.jobs.ids import is_repeated
+from vmq.jobs.mqtt.arriving import Adds, JobArrival
 from vmq.jobs.queue import QUEUED, Job, JobCopies
 from vmq.jobs.sharing.adding import CopyAdder, PendingCopies
 from vmq.jobs.sharing.ending import JobEnding
@@ -30,6 +31,8 @@ class Ablation:
     #: Nobody works as long as there are faults; what a node sent before it died still arrives.
     piles: bool = False
     is_late: bool = False
+    #: So many publish at QoS 2, and go from node to node.
+    publishers: int = 0
 
     def off(self) -> AbstractContextManager[None]:
         """Without the rule."""
@@ -140,6 +143,10 @@ def _never(self: JobPeers, numbers: Iterable[int]) -> bool:
     return False
 
 
+def _is_known(self: JobArrival, job_id: bytes, name: bytes, groups: list[bytes], add: Adds) -> None:
+    """What came to another node is taken for added."""
+
+
 def _no_page(self: CopyMender) -> None:
     """What is paged out stays."""
 
@@ -228,6 +235,12 @@ ABLATIONS: dict[str, Ablation] = {
         "a tombstone waits for no node that lost its disk",
         ((JobPeers, "lose_disks", _never),),
         (("wipe",), (0,)),
+    ),
+    "arrivals": Ablation(
+        "who hears anew of a publisher's job has it on its hosts before that is answered",
+        ((JobArrival, "find", _is_known),),
+        (("kill", "slow"), (27,)),
+        publishers=6,
     ),
     "heirs": Ablation(
         "who was told that a job is done tells the others if it hears no more",

@@ -20,6 +20,8 @@ class Promise:
     excused: int = 0
     #: It was added while something was wrong: another side of a split may have added another with its key.
     is_troubled: bool = False
+    #: Its publisher had it added by a second node, since the first had died or was out of reach: both may give it.
+    is_doubled: bool = False
 
     def stands_for(self, other: "Promise") -> bool:
         """Whether it was added with the same key, to be on as many hosts: of two of these the lower id stays."""

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.simulator.jobs.node import QUEUE, VOLATILE
+from tests.simulator.jobs.publishers import Publisher
 from tests.simulator.jobs.world import JobWorld
 
 #: Each alone keeps every promise.
@@ -221,12 +222,14 @@ def run(
     piles: bool = False,
     is_late: bool = False,
     deliveries: int = 0,
+    publishers: int = 0,
 ) -> Counter[str]:
     """What was found; `piles`: nobody works as long as there are faults; the rest as of `JobWorld`."""
     queue = VOLATILE if kinds == ("stop",) else QUEUE
     with tempfile.TemporaryDirectory() as folder:
         world = JobWorld(seed, Path(folder), HOSTS, queue, deliveries)
         world.is_late = is_late
+        world.publishers = [Publisher(world, f"{seed} {each}") for each in range(publishers)]
         try:
             live(world, kinds, steps, piles)
             return judge(world)
@@ -315,6 +318,7 @@ def main() -> int:
     parser.add_argument("--piles", action="store_true")
     parser.add_argument("--late", action="store_true")
     parser.add_argument("--deliveries", type=int, default=0, help="until a job is a dead letter")
+    parser.add_argument("--publishers", type=int, default=0, help="at QoS 2 that change nodes")
     parser.add_argument("--steps", type=int, default=500)
     options = parser.parse_args()
     from contextlib import nullcontext
@@ -327,9 +331,8 @@ def main() -> int:
         off = ABLATIONS[options.without].off() if options.without else nullcontext()
         with off:
             faults = kinds if kinds != ("none",) else ()
-            found = run(
-                seed, faults, options.steps, options.piles, options.late, options.deliveries
-            )
+            how = options.piles, options.late, options.deliveries, options.publishers
+            found = run(seed, faults, options.steps, *how)
         if faulty(found):
             broken += 1
             print(seed, faulty(found), dict(found), flush=True)

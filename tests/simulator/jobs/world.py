@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tests.simulator.jobs.node import PILE, QUEUE, Doomed, SimNode
 from tests.simulator.jobs.promises import Promise, TakenKey, Worker
+from tests.simulator.jobs.publishers import Publisher
 from vmq.jobs.calls import CallWaiter
 from vmq.jobs.queue import DEAD, WAITING, Job
 from vmq.jobs.queues import JobRefusedError
@@ -66,6 +67,8 @@ class JobWorld:
         self.untold: list[tuple[bytes, str, int]] = []
         #: Nodes that died by themselves, and when.
         self.killed: dict[str, float] = {}
+        #: Those at QoS 2 that go from node to node, if there are any.
+        self.publishers: list[Publisher] = []
         for name in self.nodes:
             self.start(name)
 
@@ -368,7 +371,7 @@ class JobWorld:
         promise.deliveries += 1
         others = [each for each in self.workers if each.job == job.id and each is not worker]
         others = [each for each in others if each.boot == self.nodes[each.node].boots]
-        if self.is_settled():
+        if self.is_settled() and not promise.is_doubled:
             self.together += len(others)
             if promise.is_done and self.now - promise.done_at > SETTLED:
                 self.returned += 1
@@ -445,6 +448,8 @@ class JobWorld:
                 self._revive_some(name)
         for worker in () if self.is_idle else self.workers:
             self._work(worker)
+        for publisher in self.publishers:
+            publisher.step(adds)
 
     def _revive_some(self, name: str) -> None:
         """Somebody queues dead letters again."""
