@@ -118,8 +118,12 @@ class Sources(Generic[T]):
         except OSError as error:
             what = f"the file cannot be read: {error.strerror}"
             self._problems.append(Problem("configuration", what, source))
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        except tomllib.TOMLDecodeError as error:
             self._problems.append(Problem("configuration", f"not TOML: {error}", source))
+        except UnicodeDecodeError as error:
+            line = error.object.count(b"\n", 0, error.start) + 1
+            what = f"not UTF-8: byte 0x{error.object[error.start]:02x} (at line {line})"
+            self._problems.append(Problem("configuration", what, source))
         else:
             self.add_tree(tree, lambda _: source)
 

@@ -42,12 +42,9 @@ class Preflight:
     def __init__(self, loaded: LoadedConfig) -> None:
         self._loaded = loaded
         self._config = config = loaded.config
-        self.warnings: list[str] = []
+        self.warnings = spans_in_months(loaded)
         #: Addresses of this configuration, by who listens there.
         self._taken: dict[str, tuple[str, int]] = {}
-        for key, value, _ in loaded.items():
-            if key.rpartition(".")[2] in SPANS and (read_as := months(str(value))):
-                self.warnings.append(f"{key}: {read_as}")
         self.plugins = Checked(config, alone=not are_needed(config, count_of(config)))
         data = [*self._data_dir()]
         found = [*self._workers(), *self._log_file(), *data, *self._listeners(), *self._cluster()]
@@ -187,6 +184,15 @@ class Preflight:
                 key = next(filter(text.startswith, keys), "broker.data_dir")
                 stated = text.partition(": ")[0] if text.startswith(key) else ""
                 yield self._problem(key, text.removeprefix(stated).removeprefix(": "))
+
+
+def spans_in_months(loaded: LoadedConfig) -> list[str]:
+    """A line for each span in months, which may have been meant as minutes."""
+    return [
+        f"{key}: {read_as}"
+        for key, value, _ in loaded.items()
+        if key.rpartition(".")[2] in SPANS and (read_as := months(str(value)))
+    ]
 
 
 def denied(path: Path) -> str:

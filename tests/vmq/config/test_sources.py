@@ -134,9 +134,8 @@ def test_a_byte_order_mark_is_no_part_of_a_file(file: Path) -> None:
 
 
 def test_a_file_that_is_no_text_is_an_error(file: Path) -> None:
-    file.write_bytes(b"\xff\xfe[queue]")
-    (line,) = refused(path=file)
-    assert line.startswith(f"{file}: configuration: not TOML: ")
+    file.write_bytes(b"[queue]\ndrop = '\xe4'\n")
+    assert refused(path=file) == [f"{file}: configuration: not UTF-8: byte 0xe4 (at line 2)"]
 
 
 def test_a_variable_with_one_underscore_behind_its_section_is_an_error() -> None:

@@ -186,6 +186,14 @@ def start(
     def load() -> "LoadedConfig":
         return serving(settings.load(config, overrides), serve)
 
+    def load_anew() -> "Config":
+        from vmq.startup.preflight import spans_in_months
+
+        anew = load()
+        for line in spans_in_months(anew):
+            logger.warning(line)
+        return anew.config
+
     loaded = load()
     checked = settings.preflight(loaded)
 
@@ -202,7 +210,7 @@ def start(
     keep_files_private()
     run = _several(loaded.config) or partial(_serve, prepared=checked.plugins.prepared)
     try:
-        uvloop.run(run(loaded.config, log, lambda: load().config))
+        uvloop.run(run(loaded.config, log, load_anew))
     except StartError as problem:
         raise CliError(str(problem)) from None
 

@@ -60,13 +60,16 @@ def test_a_change_that_needs_a_restart_is_refused_by_name_and_nothing_applied(
     wire.close()
 
 
-def test_a_file_with_a_mistake_is_refused_with_its_reason(configured: Configured) -> None:
+def test_a_file_that_is_read_anew_is_refused_with_its_mistake_or_warned_of_as_at_the_start(
+    configured: Configured,
+) -> None:
     running = configured.start()
     running.reload('[queue]\ndrop = "everything"\n')
     line = running.broker.wait_log("reload refused").string
     assert f"{running.file}: queue.drop" in line
-    running.reload("")
-    running.broker.wait_log('reloaded changed="nothing"')
+    running.reload("[queue]\nmax_age = '30m'\n")
+    running.broker.wait_log('reloaded changed="queue.max_age"')
+    running.broker.wait_log("warning queue.max_age: 30m is 900d, not 30min")
 
 
 def test_the_level_of_the_log_changes_live(configured: Configured) -> None:
