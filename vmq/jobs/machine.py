@@ -226,6 +226,8 @@ class JobMachine(JobStock):
             self.log.note(record.NACKED, job)
         ladder = job.queue.rules.retry
         if job.retry < 0 and len(ladder) > 1:
+            if job.serial:
+                self.log.note(record.SET_ASIDE, job)
             after = job.queue.rules.retry_after(job.deliveries)
             self.timers.set(job, min(now + after, job.expires), now)
         else:

@@ -138,6 +138,17 @@ def test_a_restart_has_every_job_as_it_was_and_bodies_stay_on_disk(tmp_path: Pat
     assert node.take(b"t").id == taken.id
 
 
+def test_a_back_off_begins_anew_after_a_restart(tmp_path: Path) -> None:
+    node = Node(tmp_path, retry=[5, 30])
+    node.add()
+    node.machine.nack(node.take(), node.now)
+    node.journal.commit()
+    node = node.again(retry=[5, 30])
+    for seconds, depth in ((4, 0), (4, 1)):
+        node.passes(seconds)
+        assert node.machine.queues[b"q"].depth == depth
+
+
 def test_without_persistence_nothing_is_written(tmp_path: Path) -> None:
     node = Node(tmp_path, persistence=0)
     job = node.add()
