@@ -184,7 +184,11 @@ class JobServing:
         elif self.machine.holders:
             self.machine.let_go(job)
         learn(job, queued.deliveries, queued.nacks, queued.repeats)
-        job.is_delayed = False
+        if job.is_delayed:  # its time has come, also for the next life of this node
+            job.is_delayed = False
+            if job.serial:
+                self.machine.log.note(record.RETURNED, job)
+                self.machine.log.note(record.SET_ASIDE, job)
         self._match_reason(job, queued.reason, now)
         self.here.set_away(job, self.here.retry(job), now)
 

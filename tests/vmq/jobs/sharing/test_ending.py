@@ -173,3 +173,21 @@ def test_a_queue_that_is_paused_has_its_jobs_after_all_nodes_were_restarted(tmp_
     for job_id in added:
         jobs = [present(node.machine.find(job_id)) for node in (first, second)]
         assert [present(job.copies).is_away for job in jobs].count(True) == 1
+
+
+def test_a_delayed_job_that_was_queued_elsewhere_is_delayed_no_more_after_a_restart(
+    tmp_path: Path,
+) -> None:
+    world = world_of(tmp_path, "ab")
+    first, second = world.nodes.values()
+    job_id = add(world, first, 2, delay=1000)
+    passes(world, 1)
+    assert first.machine.enqueue(first.machine.jobs[job_id], first.clock_now)
+    passes(world, 1)
+    for node in (first, second):
+        world.crash(node.name)
+    world.start(second.name)
+    assert not present(second.machine.find(job_id)).is_delayed
+    world.remove(first.name)
+    passes(world, 30)
+    assert second.machine.queues[QUEUE].depth == 1
