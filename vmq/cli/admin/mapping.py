@@ -20,6 +20,7 @@ app = typer.Typer(
 COLUMNS: Final = Columns(
     ("mapping", "enabled", "source", "to", "seen", "sent", "failed", "error"),
     ("where", "mountpoint"),
+    if_any=("error",),
 )
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The mapping.")]
 

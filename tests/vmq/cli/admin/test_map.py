@@ -25,6 +25,7 @@ def test_columns_are_those_of_the_rows() -> None:
 
 
 def test_listed_tried_and_switched(shared: BrokerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert b'""' not in on(shared, "map", "list").out
     (row,) = told(shared, "map", "list")
     assert (row["mapping"], row["enabled"], row["source"]) == ("hot", True, "a/+")
     for message, code, out in (
