@@ -14,6 +14,7 @@ pause and no want of files: at the first sign of either, or of a crowd, it gives
 """
 
 import asyncio
+import errno
 import logging
 import os
 from collections.abc import Callable
@@ -23,7 +24,7 @@ from typing import Any, Final
 from mypy_extensions import mypyc_attr
 
 from vmq.core.context import Core
-from vmq.listeners.single_server import SingleServer
+from vmq.listeners.single_server import SingleServer, end_of_files, has_file
 from vmq.listeners.sockets import AcceptedSocket
 
 log = logging.getLogger("vmq.listeners")
@@ -133,6 +134,9 @@ class Acceptor:
         self.told_want = Told()
         #: The log has heard that nobody could be let in, and not yet that somebody was.
         self.is_wanting = False
+        #: From this number on files are the broker's own; the last client's was the last below it.
+        self.end: int = end_of_files()
+        self.is_short = False
         #: When somebody was kept out last.
         self.wanted_at: float = 0.0
         # `socket.accept` would make enums of family and type for each connection.
@@ -205,8 +209,11 @@ class Acceptor:
         taken = 0
         try:
             while taken < most:
+                if self.is_short and not has_file(self.sock.fileno(), self.end):
+                    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
                 file, address = self.accept()
                 taken += 1
+                self.is_short = file >= self.end - 1
                 if self.is_uvloop:
                     self.arrive(Accepted(self.family, file), address)
                 else:

@@ -20,10 +20,26 @@ from vmq.core.context import Core
 
 log = logging.getLogger("vmq.listeners")
 
-#: Files that are to be left beside that of the next client.
+#: Files that clients leave to the broker itself: to store and streams, the log, its operator.
 SPARE: Final = 16
 #: After so many clients it looks whether another one waits.
 LOOK: Final = 8
+
+
+def end_of_files() -> int:
+    """The first number of a file that no client is to have: who opens a file gets the lowest free one."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return sys.maxsize if most == resource.RLIM_INFINITY else most - SPARE
+
+
+def has_file(file: int, end: int) -> bool:
+    """Whether the next client can have one below `end`; `file` is an open one."""
+    try:
+        found = os.dup(file)
+    except OSError:
+        return False
+    os.close(found)
+    return found < end
 
 
 class SingleServer:
@@ -57,9 +73,8 @@ class SingleServer:
         self.may_offer = may_offer
         self.gave_back = gave_back
         self.server: Any = None
-        most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        #: Who opens a file gets the lowest free number: from this one on too few are left.
-        self.end: int = sys.maxsize if most == resource.RLIM_INFINITY else most - SPARE
+        #: From this one on too few are left.
+        self.end: int = end_of_files()
         #: Clients since the start.
         self.taken: int = 0
         self.waiting: Any = select.poll()
@@ -87,14 +102,7 @@ class SingleServer:
 
     def is_safe(self) -> bool:
         """Whether the loop is in time, and the next client can have a file."""
-        if self.core.loop_lag > self.max_drift:
-            return False
-        try:
-            file = os.dup(self.file)
-        except OSError:
-            return False
-        os.close(file)
-        return file < self.end
+        return self.core.loop_lag <= self.max_drift and has_file(self.file, self.end)
 
     def take(self) -> Any:
         """A client is in: returns what takes its bytes."""

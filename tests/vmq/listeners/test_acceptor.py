@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import uvloop
 
+from tests.support.until import until
 from tests.vmq.support import House
 from vmq.listeners.acceptor import LARGEST_BATCH, SILENCE, Accepted, Acceptor, Told
 
@@ -219,6 +220,18 @@ async def test_without_files_it_waits_and_goes_on(
         await door.wait_all(4)
         assert door.house.core.counters.accept_failed == 2
     assert caplog.messages == ["cannot accept listener=a: want", "accepting again listener=a"]
+
+
+async def test_clients_leave_the_last_files_to_the_broker(caplog: pytest.LogCaptureFixture) -> None:
+    with a_door() as door:
+        door.knock(8)
+        os.close(first := os.dup(0))
+        door.acceptor.end = first + 3
+        await until(lambda: door.house.core.counters.accept_failed)
+        assert [each.fileno() for each in door.arrived] == [first, first + 1, first + 2]
+        assert caplog.messages == ["cannot accept listener=a: Too many open files"]
+        door.acceptor.end = first + 100
+        await door.wait_all(8)
 
 
 def test_of_what_goes_on_the_log_hears_more_and_more_rarely() -> None:
