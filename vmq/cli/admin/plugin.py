@@ -19,7 +19,8 @@ app = typer.Typer(
 )
 
 COLUMNS: Final = Columns(
-    ("name", "status", "priority", "source", "breaker", "errors", "timeouts", "hooks", "problem")
+    ("name", "status", "priority", "source", "breaker", "errors", "timeouts", "hooks", "problem"),
+    if_any=("problem",),
 )
 
 #: What tells one difference of `--shadow` from another.

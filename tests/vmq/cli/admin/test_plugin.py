@@ -22,6 +22,7 @@ def test_plugins_are_listed_disabled_enabled_and_reloaded(
         done = here("plugin", *words, "--data-dir", str(broker.data_dir))
         return done.code, done.out.decode(), done.err
 
+    assert '""' not in vmq("list")[1]
     code, out, _ = vmq("list", "--json")
     (row,) = json.loads(out)
     assert (code, row["name"], row["status"], row["hooks"]) == (0, "mine", "running", "on_publish")
