@@ -186,14 +186,6 @@ def start(
     def load() -> "LoadedConfig":
         return serving(settings.load(config, overrides), serve)
 
-    def load_anew() -> "Config":
-        from vmq.startup.preflight import spans_in_months
-
-        anew = load()
-        for line in spans_in_months(anew):
-            logger.warning(line)
-        return anew.config
-
     loaded = load()
     checked = settings.preflight(loaded)
 
@@ -210,9 +202,19 @@ def start(
     keep_files_private()
     run = _several(loaded.config) or partial(_serve, prepared=checked.plugins.prepared)
     try:
-        uvloop.run(run(loaded.config, log, load_anew))
+        uvloop.run(run(loaded.config, log, partial(_load_anew, load)))
     except StartError as problem:
         raise CliError(str(problem)) from None
+
+
+def _load_anew(load: Callable[[], "LoadedConfig"]) -> "Config":
+    """For SIGHUP; warns as the start does."""
+    from vmq.startup.preflight import spans_in_months
+
+    loaded = load()
+    for line in spans_in_months(loaded):
+        logger.warning(line)
+    return loaded.config
 
 
 def _tell_put_out(config: Path | None, overrides: Mapping[str, object]) -> None:
