@@ -98,9 +98,14 @@ def python_version() -> str:
     return platform.python_version()
 
 
+def since_boot() -> int:
+    """Nanoseconds since the machine was started, suspended or not."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+
 def ahead() -> int:
-    """Nanoseconds by which the wall clock is ahead of the time since the machine was started, suspended or not."""
-    return time.time_ns() - time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+    """Nanoseconds by which the wall clock is ahead of the time since the machine was started."""
+    return time.time_ns() - since_boot()
 
 
 def boot_id() -> str:

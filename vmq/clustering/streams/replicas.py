@@ -94,6 +94,7 @@ class Replicas:
         catalog.cursors = self.cursors
         catalog.on_shared()
         catalog.clock = self.clock
+        catalog.janitor.passed = None
         try:
             self.groups = GroupService(
                 self._node,

@@ -63,6 +63,7 @@ class Partition:
     #: Why nothing can be read or written here (`vmq.streams.damaged`).
     damage: DamagedError | None = None
     room = DiskRoom()  # that of the broker whose partition it is
+    passed: Callable[[float | None], float] | None = None  # `PassedTime.now`, for retention
     #: Where segments go that retention takes; None: nowhere.
     archive: PartitionArchive | None = None
     #: Rows that retention has deleted since the start though no archive has them; counted up to an offset.
@@ -451,8 +452,9 @@ class Partition:
     def _expired(self) -> Iterator[tuple[Sealed, bool]]:
         sealed, options = self.sealed, self.options
         beside = self._beside.sizes(sealed, options) if options.retention_bytes else {}
-        now, is_gone = self.clock(), self.gone
-        return expired(sealed, self.size, options, now, beside=beside, is_gone=is_gone)
+        age, passed = options.retention_age_seconds, self.passed
+        now = self.clock() if passed is None else passed(age)
+        return expired(sealed, self.size, options, now, beside=beside, is_gone=self.gone)
 
     def _may_go(self, each: Sealed, is_too_much: bool) -> bool:
         """Whether a segment may be deleted: one that is archived; or too much, while the archive fails."""

@@ -18,6 +18,7 @@ from vmq.core.ports import ReceiptsPort, StreamFinder
 from vmq.core.registry import Registry
 from vmq.persistence.group_commit import Committer
 from vmq.runtime.metrics import Family, Sample
+from vmq.runtime.process import ahead, boot_id, since_boot
 from vmq.streams.catalog import Catalog, Stream
 from vmq.streams.damaged import ADVICE
 from vmq.streams.log.commits import Commits
@@ -31,6 +32,7 @@ from vmq.streams.serving.receipts import Receipts
 from vmq.streams.serving.sinks import Sinks
 from vmq.streams.sql.running import SqlRunner
 from vmq.streams.staging.parts import Staging
+from vmq.streams.tidying.passed import PassedTime
 
 log = logging.getLogger("vmq.streams")
 
@@ -86,6 +88,8 @@ class Streaming:
         self.catalog = Catalog(
             folder, declared, self.commits, scrub_rate=scrub_rate, limit=limit, room=room
         )
+        clock = PassedTime(folder / ".clock", since_boot, ahead, boot_id())
+        self.catalog.janitor.passed = clock.now
         self.catalog.on_change = self.forget_routes
         core.stream_finder = CatalogFinder(self.catalog)
         self.receipts: Receipts | None = None

@@ -35,6 +35,8 @@ class Janitor:
     ) -> None:
         self.partitions = partitions
         self.tidy_replica = tidy_replica
+        #: `PassedTime.now` for those that are not their group's; None: they go by their clock.
+        self.passed: Callable[[float | None], float] | None = None
         self.failures = PartitionFailures("cannot be tidied")
         self.wanted = threading.Event()
         self.stopping = False
@@ -108,6 +110,7 @@ class Janitor:
                     partition.note(damage)
 
     def _tidy(self, partition: Partition) -> None:
+        partition.passed = None if partition.is_replica else self.passed
         self.archive(partition)
         if partition.is_replica:
             if has_room(partition):

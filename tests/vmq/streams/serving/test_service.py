@@ -22,7 +22,9 @@ from vmq.core.output import Output
 from vmq.core.ports import StreamFinder
 from vmq.durable import Durable
 from vmq.mqtt.packets import PINGRESP, PUBLISH
+from vmq.runtime import process
 from vmq.streams.definition import lock_folder
+from vmq.streams.serving import service
 from vmq.streams.stored import StoredStream, export_parquet, find_folder
 from vmq.testing.process import BrokerProcess
 
@@ -458,3 +460,21 @@ def test_what_was_acknowledged_is_there_after_a_kill(tmp_path: Path) -> None:
     for key in range(3):
         mine = [int(row["payload"]) for row in rows if row["topic"] == f"s/{key}"]
         assert mine == sorted(mine)
+
+
+async def test_retention_goes_by_what_has_passed_however_the_clock_is_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jumps = {"ahead": 0, "since_boot": 0}
+    ahead, since_boot = process.ahead, process.since_boot
+    monkeypatch.setattr(service, "ahead", lambda: ahead() + jumps["ahead"])
+    monkeypatch.setattr(service, "since_boot", lambda: since_boot() + jumps["since_boot"])
+    async with Broker(config_in(tmp_path, s=options(retention_age="1h"))) as broker:
+        await broker.publish("s/1", b"x", qos=1)
+        catalog = streams_of(broker).catalog
+        partition = catalog.streams["s"].partitions[0]
+        await asyncio.to_thread(partition.roll)
+        for jump, left in (("ahead", 1), ("since_boot", 0)):
+            jumps[jump] = 7200 * 10**9
+            await asyncio.to_thread(catalog.janitor.tidy)
+            assert len(partition.sealed) == left
