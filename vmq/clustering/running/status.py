@@ -41,7 +41,8 @@ class SlotStatus:
         self._name_of = name_of
         self._here = machines.here
         self.clocks = ClockStatus(machines.here, name_of)
-        self._lacks = SlotLacks(machines.here, machines.slots.owners)
+        slots = machines.slots
+        self._lacks = SlotLacks(machines.here, slots.owners, slots.turns)
         #: The looks for which slots had no follower or waited; by follower, those for which it was behind.
         self._looks = 0
         self._lagging: dict[int, int] = {}
@@ -102,8 +103,7 @@ class SlotStatus:
 
     def count_away(self) -> int:
         """How many of them there are."""
-        owned = [each.attachments for each in self._machines.slots.owners.values()]
-        return sum(each.away.count(each.serving) for each in owned)
+        return self._lacks.count_away()
 
     def _away(self) -> Iterator[tuple[SlotOwner, str]]:
         for owner in list(self._machines.slots.owners.values()):

@@ -26,6 +26,8 @@ class Turns:
         #: Slots in which publishers wait for clients (`OwnedSlot.when_had`); so many more runs do not wait for these.
         self.awaiting: dict[int, None] = {}
         self.hasty: int = 0
+        #: Slots in which something has happened since somebody looked.
+        self.unseen: dict[int, None] = {}
 
     def is_patient(self) -> bool:
         """Whether the next run waits for its client."""
@@ -42,6 +44,10 @@ class Turns:
         """Something happens to it; what changes by that is not due."""
         self._busy.setdefault(slot, False)
 
+    def are_over(self) -> bool:
+        """Whether no slot has anything to do."""
+        return not (self._busy or self._behind or self.awaiting)
+
     def catch_up(self) -> list[int]:
         """What has changed and nobody waits for is due at the end of this turn; the slots with such."""
         behind = list(self._behind)
@@ -54,8 +60,14 @@ class Turns:
         """Slots with something to do, and whether what they change is due."""
         return list(self._busy.items())
 
+    def take_unseen(self) -> dict[int, None]:
+        """Slots in which something has happened since this was asked last."""
+        unseen, self.unseen = self.unseen, {}
+        return unseen
+
     def looked(self, slot: int, is_busy: bool, is_behind: bool) -> None:
         """What there was to do is done; whether it waits for something, and has changed what is not written."""
+        self.unseen[slot] = None
         if is_busy:
             self._busy[slot] = False
         else:
@@ -118,37 +130,70 @@ class Rounds:
 
 
 class SlotLacks:
-    """What slots of one node lack, as of the last look.
+    """What slots of one node lack, as of the last look; and whose clients are away.
 
     Args:
         owners: those of its slots.
+        turns: say in which of them something has happened.
     """
 
-    def __init__(self, here: LocalNode, owners: dict[int, SlotOwner]) -> None:
+    def __init__(self, here: LocalNode, owners: dict[int, SlotOwner], turns: Turns) -> None:
         self._here = here
         self._owners = owners
+        self._turns = turns
         #: Slots without a follower that there could be, and those that wait for what others have of them.
         self.alone: int = 0
         self.waiting: int = 0
         #: By follower, how many of them it had not stored as far as they were a look before.
         self.behind: dict[int, int] = {}
+        #: What all slots go by: whether there could be followers, whether of each member it is known whether it is in
+        #: reach, and who is, in which life and by which link.
+        self._facts: tuple[bool, bool, int, list[tuple[int, int, int]]] = (False, False, 0, [])
+        #: Slots that lack something, or whose version was another one than a look before.
+        self._lacking: dict[int, None] = {}
+        #: Slots that were looked at in the last look.
+        self.looked_at: int = 0
 
     def look(self) -> None:
-        """Counts anew, once a second: it passes over most slots."""
+        """Counts anew, once a second: slots in which nothing has happened, and that lacked nothing, lack nothing."""
         reach = self._here.reach
-        is_settled, up = reach.is_settled(), reach.up()
         could_follow = self._here.replicas > 1 and bool(reach.fit())
-        alone = waiting = 0
-        behind: dict[int, int] = {}
+        lives = [(each, reach.incarnation(each), reach.link(each)) for each in reach.up()]
+        facts = could_follow, reach.is_settled(), reach.holds, lives
+        due = self._turns.take_unseen()
+        due.update(dict.fromkeys(self._lacking))
+        if facts != self._facts:
+            self._facts = facts
+            due.update(dict.fromkeys(self._owners))
+        self.looked_at = len(due)
+        self._lacking = {}
+        self.alone = self.waiting = 0
+        self.behind = {}
+        for slot in due:
+            owner = self._owners.get(slot)
+            if owner is not None:
+                self._look_at(slot, owner)
+
+    def _look_at(self, slot: int, owner: SlotOwner) -> None:
+        could_follow, is_settled = self._facts[:2]
+        is_waiting = not is_settled or not owner.has_heard(self._here.reach.up())
+        followers = owner.view.followers
+        is_alone = could_follow and not followers
+        behind = [each for each in followers if not owner.followers.has(each, owner.looked_version)]
+        is_moved = bool(followers) and owner.looked_version != owner.state.version
+        if is_moved:
+            owner.looked_version = owner.state.version
+        if not (is_waiting or is_alone or behind or is_moved):
+            return
+        self._lacking[slot] = None
+        self.waiting += is_waiting
+        self.alone += is_alone
+        for store in behind:
+            self.behind[store] = self.behind.get(store, 0) + 1
+
+    def count_away(self) -> int:
+        """Sessions in slots of this node whose clients are not connected anywhere."""
+        count = 0
         for owner in self._owners.values():
-            if not is_settled or not owner.has_heard(up):
-                waiting += 1
-            followers = owner.view.followers
-            if followers:
-                for store in followers:
-                    if not owner.followers.has(store, owner.looked_version):
-                        behind[store] = behind.get(store, 0) + 1
-                owner.looked_version = owner.state.version
-            elif could_follow:
-                alone += 1
-        self.alone, self.waiting, self.behind = alone, waiting, behind
+            count += owner.attachments.away.count(owner.attachments.serving)
+        return count

@@ -19,6 +19,7 @@ from vmq.clustering.slots.records import all_records, load_state
 from vmq.clustering.slots.register import SentMessage
 from vmq.clustering.slots.state import SlotState
 from vmq.clustering.slots.subscribers import LONGEST
+from vmq.clustering.slots.turns import SlotLacks
 from vmq_cluster.errors import StorageError
 from vmq_cluster.storage import MemoryStorage
 
@@ -453,3 +454,25 @@ def test_an_origin_hears_what_a_full_queue_took_when_there_is_room_or_after_a_wh
         world.tick()
     assert [each.dots for each in world.sent(fronts.OfferTaken)] == [[(ORIGIN, 3)]]
     assert not world.owner.attachments.held.are_any()
+
+
+def test_what_a_slot_lacks_is_counted_anew_when_something_happens_in_it_and_never_else() -> None:
+    world = World()
+    lacks = SlotLacks(world.here, world.slots.owners, world.slots.turns)
+
+    def look() -> tuple[int, int, dict[int, int]]:
+        lacks.look()
+        return lacks.alone, lacks.waiting, lacks.behind
+
+    assert look() == (0, 1, dict.fromkeys(world.owner.view.followers, 1))
+    world.deny(2, 3)
+    [follower] = world.owner.view.followers
+    world.confirm(follower, True)
+    assert [look(), look(), lacks.looked_at] == [(0, 0, {}), (0, 0, {}), 0]
+    world.offer(1)
+    assert look() == (0, 0, {}), "it has a second"
+    assert look() == (0, 0, {follower: 1})
+    world.confirm(follower, True)
+    assert [look(), look(), lacks.looked_at] == [(0, 0, {}), (0, 0, {}), 0]
+    world.beat(2, boot=2)
+    assert look()[1] == 1, "what it said in another life counts no more"
