@@ -1,8 +1,14 @@
 """What a cluster of a hundred nodes says grows with what docs/scaling.md says, and with nothing else."""
 
+from collections import Counter
+
 import pytest
 
 from tests.bench.scaling import CountingSim, idle
+from tests.simulator import world as worlds
+from vmq.clustering.running.agreement import AGREED_AT_ONCE, RouteAgreement
+from vmq.clustering.running.routes import SLOT_ROUTES, key_of
+from vmq.clustering.slots.turns import LOOKED_AT_ONCE
 from vmq_cluster.messages import Heartbeat
 from vmq_cluster.options import Options
 
@@ -70,3 +76,37 @@ def test_idle_gossip_does_not_grow_with_what_is_known() -> None:
     assert many[0].frames == few[0].frames
     assert many[1].frames <= few[1].frames + 2
     assert many[1].bytes <= 1.5 * few[1].bytes + 100
+
+
+def test_a_node_that_rests_looks_at_few_slots_however_many_there_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    slots, names, seconds = 512, "abc", 10
+    done: Counter[str] = Counter()
+
+    def count(name: str) -> None:
+        was = getattr(RouteAgreement, name)
+        counted = lambda *about: (done.update([name]), was(*about))  # noqa: E731 - it takes what comes
+        monkeypatch.setattr(RouteAgreement, name, counted)
+
+    count("look")
+    count("_compare")
+    monkeypatch.setattr(worlds, "SLOTS", slots)
+    with worlds.World(1, *names, slots=slots) as world:
+        world.run(60)  # all that is new was looked at
+        done.clear()
+        world.trace = lambda *_: done.update(["frames"])
+        world.run(seconds)
+        found = done.copy()
+        nodes = [each.running.clustering for each in map(world.__getitem__, names)]
+        looked_at = [each.slots.status._lacks.looked_at for each in nodes if each.slots]
+        nodes[0].node.put(SLOT_ROUTES, key_of(1, 1, "a/b"), b"1")
+        world.run(5)
+    assert done["_compare"] - found["_compare"] >= slots * len(names), "a route is new"
+    a_second = 1 / worlds.CLUSTER["heartbeat_interval"]
+    # Those that heartbeats have looked at, and no others.
+    assert max(looked_at) <= a_second * LOOKED_AT_ONCE
+    assert found["_compare"] <= AGREED_AT_ONCE * seconds * len(names) * 1.1
+    assert found["look"] <= (a_second + 2) * seconds * len(names), "most find nothing to do"
+    # To each other one of members and one of slots in an interval, and comparisons of clocks.
+    assert found["frames"] <= (2 * 2 * a_second * seconds + 2 + seconds / 5) * len(names)

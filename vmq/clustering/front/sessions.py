@@ -87,6 +87,16 @@ class SessionNode:
                 self._hand_on(owner)
         self._finish()
 
+    def rests(self, now: int) -> bool:
+        """Whether a tick would find nothing to do: then time has passed, and that is all."""
+        slots, turns = self.slots, self.slots.turns
+        has_work = slots.is_fresh or slots.patience or slots.rounds.left or not turns.are_over()
+        has_late = self.front.late or self.effects.later or self._is_linked_anew
+        if has_work or has_late or self.here.is_leaving or not self.here.reach.rests(now):
+            return False
+        self.here.now = now
+        return True
+
     def go_on(self) -> bool:
         """Goes on with a look that there was no time for (`LocalNode.has_time`); whether something is left of it."""
         has_more = self.slots.look_on()

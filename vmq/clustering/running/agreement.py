@@ -1,7 +1,7 @@
 """Owners compare their routes with the metadata: when they begin to serve, and now and then.
 
 Who takes slots over has many to compare at once, each with its clients. So they are compared in bites: between them
-clients and heartbeats have their turn.
+clients and heartbeats have their turn. A cluster in which nothing changes takes its time.
 """
 
 import asyncio
@@ -15,7 +15,8 @@ from vmq.clustering.slots.machine import SlotMachine
 from vmq.clustering.slots.words import store_of
 from vmq_cluster.node import ClusterNode
 
-#: Slots that are compared in each look, besides those that this node has taken over.
+#: Slots that are compared in each look, besides those that this node has taken over, until all were since something
+#: changed; then in each second.
 AGREED_AT_ONCE: Final = 16
 
 
@@ -53,19 +54,33 @@ class RouteAgreement:
         #: Slots that were not compared since this node owns them, and the next of all that is to be.
         self._fresh: dict[int, None] = {}
         self._next = 0
+        #: What all of them go by, as of the last look, and slots that are to be compared since it became another.
+        self._seen: tuple[object, ...] = ()
+        self._due = 0
         #: Those of this look that are left; they go on in the next turn of the loop.
         self._left: dict[int, None] = {}
         self._goes_on = False
 
-    def look(self) -> None:
-        """Time has passed."""
-        slots = self._slots
+    def rests(self) -> bool:
+        """Whether all were compared since something changed, as far as it has looked."""
+        return self._due <= 0 and not (self._left or self._fresh)
+
+    def look(self, is_second: bool) -> None:
+        """Time has passed; `is_second`: a second of it."""
+        slots, machine = self._slots, self._node.machine
         self._fresh.update(dict.fromkeys(slots.taken))
         slots.taken.clear()
-        due = [(self._next + at) % slots.slots for at in range(AGREED_AT_ONCE)]
-        self._next = (self._next + AGREED_AT_ONCE) % slots.slots
-        self._left |= dict.fromkeys(due) | self._fresh
-        if not self._goes_on:
+        members = machine.membership
+        seen = self._routes.changes, members.others, members.belongs, machine.detector.up
+        if seen != self._seen or slots.restless():
+            self._seen, self._due = seen, slots.slots
+        if self._due > 0 or is_second:
+            self._due -= AGREED_AT_ONCE
+            due = [(self._next + at) % slots.slots for at in range(AGREED_AT_ONCE)]
+            self._next = (self._next + AGREED_AT_ONCE) % slots.slots
+            self._left.update(dict.fromkeys(due))
+        self._left.update(self._fresh)
+        if self._left and not self._goes_on:
             self._go_on()
 
     def _go_on(self) -> None:

@@ -238,6 +238,10 @@ class SlotFronts:
         self._soon()
         return pending
 
+    def has_fresh(self) -> bool:
+        """Whether there are any to be told."""
+        return bool(self._fresh)
+
     def tell_fresh(self) -> None:
         """Subscriptions that no SUBSCRIBE asked for, as those of plugins."""
         changed, self._fresh = self._fresh, {}

@@ -84,6 +84,10 @@ class LinkLives:
             if not link.life:
                 self._greet(peer, link)
 
+    def are_whole(self) -> bool:
+        """Whether all of them have lives."""
+        return all(link.life for link in self._links.values())
+
     def renew(self, peer: str) -> None:
         """What was said over a link counts no more: another begins."""
         link = self._links.get(peer)

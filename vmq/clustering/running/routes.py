@@ -60,6 +60,8 @@ class ClusterRoutes:
         self._store = store
         self._routes = routes
         self._changed = changed
+        #: How often it heard of one, that somebody says it or no more.
+        self.changes = 0
         #: Who says so, by slot and filter.
         self._said: dict[int, dict[str, dict[int, Statement]]] = {}
         #: Slots and stores whose statements are about to be taken back, and of which filters.
@@ -81,6 +83,7 @@ class ClusterRoutes:
         place = _place(key)
         if place is None:
             return
+        self.changes += 1
         slot, store, topic_filter = place
         statement = _epoch(value) << 1 | (value[:1] != _AWAY)
         self._said.setdefault(slot, {}).setdefault(topic_filter, {})[store] = statement
@@ -103,6 +106,7 @@ class ClusterRoutes:
         said = filters.get(topic_filter)
         if said is None:
             return
+        self.changes += 1
         said.pop(store, None)
         if said:
             self._set_presence(slot, topic_filter)

@@ -309,7 +309,11 @@ class SlotService:
             log.exception("internal error in a look at slots")
 
     def _look(self) -> None:
+        self._looks += 1
+        is_second = self._looks % LOOKS_A_SECOND == 0
         self.here.tells_kept = self._core.hooks.on_offline_message is not None
+        if not is_second and self._is_at_rest() and self.machines.rests(self._now()):
+            return
         self.links.look()
         self.fronts.tell_fresh()
         slots = self.machines.slots
@@ -319,12 +323,18 @@ class SlotService:
         self.machines.tick(self._now())
         self._tell_unreadable()
         if self._agreement is not None:
-            self._agreement.look()
-        self._looks += 1
-        if self._looks % LOOKS_A_SECOND == 0:
+            self._agreement.look(is_second)
+        if is_second:
             self._tune()
             self.status.look()
         self._turns.run()
+
+    def _is_at_rest(self) -> bool:
+        """Whether a look waits for nothing but the machines."""
+        slots, agreement = self.machines.slots, self._agreement
+        has_work = self.fronts.has_fresh() or self.here.effects.unreadable or self._unreadable
+        is_done = len(slots.views) == slots.slots and agreement is not None and agreement.rests()
+        return is_done and not has_work and self.links.are_whole()
 
     def _tell_unreadable(self) -> None:
         """Slots that cannot be read are told once, and tried again."""

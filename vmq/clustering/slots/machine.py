@@ -58,8 +58,8 @@ class SlotMachine:
         self._unanswered: dict[tuple[int, int], AskFork] = {}
         #: Views that changed here since they were told.
         self._news: dict[int, None] = {}
-        self._patience: dict[int, int] = {}
-        self._rounds = Rounds(slots)
+        self.patience: dict[int, int] = {}
+        self.rounds = Rounds(slots)
         #: The stores that have told which views they know.
         self.told_by: set[int] = set()
         #: The incarnations, links and holds for which a peer has been told all views.
@@ -69,7 +69,7 @@ class SlotMachine:
         self._heirs: frozenset[int] = frozenset()
         #: A lineage, or whom somebody in reach hears, is another than at the last look; whether of each member it was
         #: known then whether it is in reach.
-        self._is_fresh, self._was_settled = True, False
+        self.is_fresh, self._was_settled = True, False
         self.places = SlotPlaces(here, slots)
         #: Slots whose view became another since somebody looked.
         self.moved: dict[int, None] = {}
@@ -88,8 +88,8 @@ class SlotMachine:
             return
         owner = self.owners.get(slot)
         if mine.lineage != view.lineage:
-            self._is_fresh = True
-            self._patience.pop(slot, None)
+            self.is_fresh = True
+            self.patience.pop(slot, None)
             self.moved[slot] = None
             held = self.copies.get(slot)
             if owner is not None:
@@ -122,7 +122,7 @@ class SlotMachine:
         owner.publish()
         owner.followers.end()
         del self.owners[slot]
-        self._rounds.note(slot, False)
+        self.rounds.note(slot, False)
         self.copies[slot] = copy = self._holder(owner)
         if owner.state.lacks == NO_LINEAGE:
             copy.current = owner.view.lineage
@@ -165,21 +165,21 @@ class SlotMachine:
         up, heirs = frozenset(reach.up()), frozenset(reach.heirs())
         is_changed = self._notice_lives(up) or (up, heirs) != (self._up, self._heirs)
         is_settled = reach.is_settled()
-        if not (is_beat or is_changed or self._is_fresh or self._patience):
+        if not (is_beat or is_changed or self.is_fresh or self.patience):
             if is_settled == self._was_settled:
                 return  # as most often: nobody is missed, and nothing is new
-        is_new = is_changed or self._is_fresh or self._was_settled != is_settled
-        if is_new or len(up) < len(reach.peers) or self._patience or self.here.is_leaving:
-            self._rounds.are_all_due = True
-        self._is_fresh, self._was_settled = False, is_settled
-        self._rounds.settle(self.owners)
-        self._rounds.begin(self.views, is_beat or is_changed)
+        is_new = is_changed or self.is_fresh or self._was_settled != is_settled
+        if is_new or len(up) < len(reach.peers) or self.patience or self.here.is_leaving:
+            self.rounds.are_all_due = True
+        self.is_fresh, self._was_settled = False, is_settled
+        self.rounds.settle(self.owners)
+        self.rounds.begin(self.views, is_beat or is_changed)
         self._up, self._heirs = up, heirs
         self.look_on()
 
     def look_on(self) -> bool:
         """Looks at slots that a look has not come to, while there is time; whether some are left."""
-        left = self._rounds.left
+        left = self.rounds.left
         for slot in list(left):
             if not self.here.has_time():
                 break
@@ -194,7 +194,7 @@ class SlotMachine:
             elif self._is_orphaned(slot) and self.here.reach.is_settled():
                 self._wait_for(slot)
             else:
-                self._patience.pop(slot, None)
+                self.patience.pop(slot, None)
         return bool(left)
 
     def beat(self, store: int) -> None:
@@ -242,7 +242,7 @@ class SlotMachine:
 
     def _wait_for(self, slot: int) -> None:
         view = self.view(slot)
-        waited = self._patience[slot] = self._patience.get(slot, 0) + 1
+        waited = self.patience[slot] = self.patience.get(slot, 0) + 1
         copy = self.copies.get(slot)
         is_of_host = self.here.reach.is_here(store_of(view.owner))
         has_copy = (
@@ -296,7 +296,7 @@ class SlotMachine:
             before = self.here.reach.incarnation(sender)
             hears, heirs = self.here.reach.hears(sender), self.here.reach.heirs()
             self.here.reach.on_beat(sender, message)
-            self._is_fresh = self._is_fresh or hears != self.here.reach.hears(sender)
+            self.is_fresh = self.is_fresh or hears != self.here.reach.hears(sender)
             self.here.heard_of(message.clock)
             if before != self.here.reach.incarnation(sender):
                 for owner in self.owners.values():
@@ -461,8 +461,8 @@ class SlotMachine:
 
     def restless(self) -> list[SlotOwner]:
         """The owners here for whom something waits for a heartbeat."""
-        self._rounds.settle(self.owners)
-        return [self.owners[slot] for slot in sorted(self._rounds.restless)]
+        self.rounds.settle(self.owners)
+        return [self.owners[slot] for slot in sorted(self.rounds.restless)]
 
     # Turns
 
@@ -478,7 +478,7 @@ class SlotMachine:
                 with self._reading(slot):
                     owner.flush(is_due)
             is_busy = owner is not None and not owner.is_idle()
-            self._rounds.unknown[slot] = None
+            self.rounds.unknown[slot] = None
             self.turns.looked(slot, is_busy, owner is not None and owner.is_behind())
         if self._news:
             news, self._news = self._news, {}
@@ -495,6 +495,6 @@ class SlotMachine:
         for slot in range(self.slots):
             if slot not in self.views:
                 self.views[slot] = _NOBODY
-                self._is_fresh = True
+                self.is_fresh = True
                 if not self.here.reach.peers:
                     self.take_over(slot)

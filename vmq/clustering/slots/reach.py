@@ -63,8 +63,12 @@ class Reach:
         self._heirs: list[int] | None = None
         self._other_hosts = 0
         self._is_settled: bool | None = None
+        #: How often they became others, perhaps: now and at the last tick.
+        self._changes: int = 0
+        self._seen: int = -1
 
-    def _forget_answers(self) -> None:
+    def _forget_answers(self, is_change: bool = True) -> None:
+        self._changes += is_change
         self._up = self._fit = self._heirs = self._is_settled = None
 
     def set_members(self, hosts: dict[int, str]) -> None:
@@ -79,10 +83,11 @@ class Reach:
     # Events
 
     def on_beat(self, store: int, beat: Beat) -> None:
-        self._forget_answers()
+        self._forget_answers(False)
         peer = self.peers.get(store)
         if peer is None or beat.incarnation < peer.incarnation:
             return
+        before = self._said_of_all()
         if not peer.is_up or beat.incarnation > peer.incarnation:
             peer.is_caught_up = False
             peer.missed = 0
@@ -96,13 +101,21 @@ class Reach:
         if peer.is_up:
             peer.away = 0
         self._catch_up(0)
+        self._changes += self._said_of_all() != before
+
+    def _said_of_all(self) -> list[tuple[int, frozenset[int], bool, bool, bool, bool]]:
+        """What answers go by, but time."""
+        return [
+            (p.incarnation, p.hears, p.is_leaving, p.is_dead, p.is_up, p.is_caught_up)
+            for p in self.peers.values()
+        ]
 
     def on_message(self, store: int) -> None:
         """Whatever comes of a peer, it is there: heartbeats may be behind much else."""
         peer = self.peers.get(store)
         if peer is not None and peer.silence:
             peer.silence = 0
-            self._forget_answers()
+            self._forget_answers(not peer.is_up)
 
     def on_link(self, store: int, life: int) -> None:
         """There is a new link to a peer; both ends call it by the same number."""
@@ -129,6 +142,7 @@ class Reach:
     def tick(self, now: int) -> bool:
         """Time passes, by this node's clock; whether a heartbeat is due."""
         self._forget_answers()
+        self._seen = self._changes
         self.holds += self.is_held_up(now)
         last = now if self._last is None else self._last
         passed = max(0, min(now - last, 2 * self.interval))
@@ -145,6 +159,25 @@ class Reach:
         if self.running - self._beaten < self.interval:
             return False
         self._beaten = self.running
+        return True
+
+    def rests(self, now: int) -> bool:
+        """Time passes in which nothing changes, as nearly always; False: it may, and `tick` is to be told."""
+        if self._changes != self._seen or self._last is None:
+            return False  # somebody has said something
+        passed = now - self._last
+        if (
+            not 0 <= passed <= self.interval
+            or self.running + passed - self._beaten >= self.interval
+        ):
+            return False
+        for peer in self.peers.values():
+            if not (peer.is_up and peer.is_caught_up) or peer.silence > 2 * self.interval:
+                return False
+        self._last = now
+        self.running += passed
+        for peer in self.peers.values():
+            peer.silence += passed
         return True
 
     def _catch_up(self, passed: int) -> None:
