@@ -233,6 +233,8 @@ class PartitionWriter:
     def roll_due(self) -> None:
         """Seals the segments that are old enough, written to or not."""
         for partition in list(self.partitions()):
+            if partition.is_replica:
+                continue  # its group seals
             with self.failures.watch(partition):
                 if partition.is_due():
                     partition.roll()

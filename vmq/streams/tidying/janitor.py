@@ -113,7 +113,8 @@ class Janitor:
         partition.passed = None if partition.is_replica else self.passed
         self.archive(partition)
         if partition.is_replica:
-            if has_room(partition):
+            # Of thousands most have nothing that is sealed: not even their disks are asked about.
+            if partition.sealed and has_room(partition):
                 self.tidy_replica(partition, self._is_stopping)
             return
         self.retain(partition)

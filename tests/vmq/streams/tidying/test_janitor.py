@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.until import PATIENCE
+from tests.vmq.streams.replica.support import partition_in
 from tests.vmq.streams.support import Clock, ShortRoom, make, put, read_all, row, rows_from
 from vmq.streams.log.partition import Partition
 from vmq.streams.tidying.janitor import Janitor
@@ -138,3 +139,18 @@ def test_on_a_disk_that_is_short_retention_goes_on_and_copies_wait(tmp_path: Pat
     janitor.tidy()
     assert [(each.base, each.merged) for each in partition.sealed] == [(1, True)]
     assert not janitor.failures.reasons
+
+
+def test_the_disk_is_not_asked_for_a_copy_that_has_nothing_to_tidy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Path] = []
+    monkeypatch.setattr(ShortRoom, "lack", lambda _, folder, *__: str(asked.append(folder)))
+    copy = partition_in(tmp_path)
+    copy.room = ShortRoom()
+    janitor = Janitor(lambda: [copy])
+    janitor.tidy()
+    assert not asked
+    copy.sealed = old_and_cut(tmp_path / "other").sealed
+    janitor.tidy()
+    assert asked == [tmp_path]
