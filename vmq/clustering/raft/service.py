@@ -262,7 +262,6 @@ class GroupService:
         self.set_up(self._node.up)
         self._look_at_meta()
         self.requests.follow()
-        self.thread.post(self._observe)
         news, is_stale = self.picture.news(), self._is_stale
         self._is_stale = False
         for group in list(self.picture.leads) if is_stale else news.led:
@@ -271,8 +270,13 @@ class GroupService:
             self._look_at_places(news, is_stale)
         self.converter.look(self.picture.places)
         known = self._known(news, is_stale) if is_stale or news.is_moved or news.has_more else None
-        for each in self._system.values():
+        self.thread.post(self._look_in_thread, list(self._system.values()), known)
+
+    def _look_in_thread(self, system: list[MetaGroup | CursorLog], known: Known | None) -> None:
+        """The rest of a look: the thread is woken once for all of it."""
+        for each in system:
             self.thread.post(each.look, known)
+        self._observe()
 
     def _known(self, news: PictureNews, is_stale: bool) -> Known | None:
         """What a leader of the groups of no stream has to know; None: another node leads these."""

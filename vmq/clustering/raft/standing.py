@@ -54,20 +54,22 @@ class Observer:
         """How this node's replicas stand; and what it leads, where that is news. `system`: groups of no stream."""
         self._looks += 1
         news = dict(self._told) if self._looks % _AGAIN == 0 else {}
-        touched = thread.host.take_touched()
-        for name in touched:
+        is_other = False
+        for name in thread.host.take_touched():
             opened = thread.opened.get(name)
             group = None if opened is None else opened.group
+            before = self._standing_of(name)
             self._look_for_losses(name, group)
+            lead = None if name in system else self._look_at(name, group, thread.name)
+            is_other = is_other or self._standing_of(name) != before
             if name in system:
                 continue
-            lead = self._look_at(name, group, thread.name)
             if lead is None:
                 self._told.pop(name, None)
                 news.pop(name, None)
             elif self._told.get(name) != lead:
                 self._told[name] = news[name] = lead
-        if touched:
+        if is_other:
             self._found = OwnReplicas(
                 frozenset(self._current),
                 frozenset(self._abstaining),
@@ -75,6 +77,11 @@ class Observer:
                 dict(self._uncertain),
             )
         return self._found, news
+
+    def _standing_of(self, name: str) -> tuple[object, ...]:
+        """All that is known of one replica."""
+        counts = name in self._current, name in self._abstaining
+        return *counts, self._standings.get(name), self._uncertain.get(name)
 
     def _look_for_losses(self, name: str, group: Group | None) -> None:
         """They stand in the log: so a restart forgets none, and whoever gets a copy knows them."""

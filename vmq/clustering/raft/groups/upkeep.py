@@ -17,7 +17,7 @@ from vmq_cluster.raft.group import Group
 #: Seconds between two ticks of groups that are awake.
 TICK: Final = 0.05
 #: Seconds between two rounds of looks at groups that rest: of thousands, one is always due.
-ROUND: Final = 0.5
+ROUND: Final = 1.0
 #: Seconds until a group is looked at again in which something happened; and at most.
 LOOK: Final = 5.0
 _REST: Final = 600.0
