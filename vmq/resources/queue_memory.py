@@ -61,17 +61,28 @@ class QueueMemory:
     async def run(self) -> None:
         """Looks until cancelled."""
         loop = asyncio.get_running_loop()
-        while True:
-            self.wanted.clear()
-            if self.is_near or self.level or self.core.waiting_bytes:
-                await self.look()
-            # No `asyncio.timeout`: what is done five times a second in a broker that rests has to be cheap.
+        timer: asyncio.TimerHandle
+
+        # A timer that wakes no task: what is done five times a second in a broker that rests has to be cheap.
+        def arm() -> None:
+            nonlocal timer
             due = next_tick(loop.time(), NEAR_INTERVAL if self.is_near else INTERVAL)
-            timer = loop.call_at(due, self.wanted.set)
+            timer = loop.call_at(due, step)
+
+        def step() -> None:
+            if self.is_near or self.level or self.core.waiting_bytes:
+                self.wanted.set()
+            else:
+                arm()
+
+        while True:
+            arm()
             try:
                 await self.wanted.wait()
             finally:
                 timer.cancel()
+            self.wanted.clear()
+            await self.look()
 
     async def look(self) -> None:
         """Drops as much as the process has too much."""
