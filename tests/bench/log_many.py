@@ -23,11 +23,14 @@ from tests.support.wire import publish_packet
 from tests.vmq.cli.program import here
 from vmq import is_compiled
 from vmq.bench.load.usage import resident
+from vmq.clustering.raft.groups.upkeep import LOOK
 from vmq.testing.process import BrokerProcess
 
 NAMES = "abc"
 MOST = 1024
 TIMEOUT = 1200.0
+#: What `vmq stream list` counts of that which is not as it is to stay.
+UNDER_WAY = ("leaderless", "under_replicated", "moving", "abstaining")
 #: A node is not asked for so many times as long as it took to answer.
 REST = 4
 
@@ -81,11 +84,15 @@ def shares(brokers: list[BrokerProcess], seconds: float) -> list[float]:
     ]
 
 
-def settle(brokers: list[BrokerProcess]) -> None:
-    """Returns when the nodes take no less than in the second before."""
-    before = sum(shares(brokers, 1.0))
-    while (now := sum(shares(brokers, 1.0))) < before:
-        before = now
+def settle(folder: Path) -> None:
+    """Returns when no node knows of a copy that is on its way, and each group was looked at since."""
+
+    def is_done() -> bool:
+        rows = [row for node in NAMES for row in asked(folder, node, "list")]
+        return not any(row[each] for row in rows for each in UNDER_WAY)
+
+    reach(is_done, "copies are under way", TIMEOUT, REST)
+    time.sleep(2 * LOOK)  # groups to which something happened are looked at once more
 
 
 def main() -> None:
@@ -102,7 +109,7 @@ def main() -> None:
         took = wait_led(folder, "a", names)
         spent = sum(sum(Cpu.of(each.pid)) for each in brokers)
         print(f"all are led after {took:.1f} s, {spent:.1f} s of CPU on all nodes", flush=True)
-        settle(brokers)
+        settle(folder)
         found = shares(brokers, arguments.seconds)
         for name, broker, share in zip(NAMES, brokers, found, strict=True):
             print(
