@@ -474,5 +474,5 @@ def test_what_a_slot_lacks_is_counted_anew_when_something_happens_in_it_and_neve
     assert look() == (0, 0, {follower: 1})
     world.confirm(follower, True)
     assert [look(), look(), lacks.looked_at] == [(0, 0, {}), (0, 0, {}), 0]
-    world.beat(2, boot=2)
+    world.slots.receive(2, Beat(words.incarnation_of(2, 2), [1, 2, 3]))
     assert look()[1] == 1, "what it said in another life counts no more"
