@@ -145,7 +145,12 @@ def test_the_disk_is_not_asked_for_a_copy_that_has_nothing_to_tidy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Path] = []
-    monkeypatch.setattr(ShortRoom, "lack", lambda _, folder, *__: str(asked.append(folder)))
+
+    def lack(_: ShortRoom, folder: Path, *__: int) -> str:
+        asked.append(folder)
+        return "short"
+
+    monkeypatch.setattr(ShortRoom, "lack", lack)
     copy = partition_in(tmp_path)
     copy.room = ShortRoom()
     janitor = Janitor(lambda: [copy])
