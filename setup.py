@@ -217,6 +217,7 @@ COMPILED_CLUSTER = (
     "cluster/vmq_cluster/followers.py",
     "cluster/vmq_cluster/node.py",
     "cluster/vmq_cluster/transport/traffic.py",
+    "cluster/vmq_cluster/transport/bunches.py",
     "cluster/vmq_cluster/transport/unix.py",
     "cluster/vmq_cluster/transport/unix_listener.py",
     "cluster/vmq_cluster/raft/dots.py",

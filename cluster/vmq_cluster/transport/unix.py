@@ -5,10 +5,10 @@ machine that is most of what a frame costs. What is said is the same: a node lis
 that of each other node to speak; a frame goes one way on one connection, with its length in front.
 
 What arrives at most once needs no frame around it: such a payload goes by itself, behind its length with `AT_ONCE` in
-it and the life of its sender, once a frame has said on this connection who that is. It waits for no turn of the event
-loop. So does a reliable payload that is the next one of its channel, with `NUMBERED` in its length and its place
-there; what the system has taken of it whole reaches the peer though this process ends. Compiled: a class of asyncio's
-own would not be.
+it and the life of its sender, once a frame has said on this connection who that is. It waits at most for others of its
+turn of the event loop (`bunches`). So does not a reliable payload that is the next one of its channel, with `NUMBERED`
+in its length and its place there: what the system has taken of it whole reaches the peer though this process ends.
+Compiled: a class of asyncio's own would not be.
 
 **Who may.** The socket belongs to the node's user alone. Besides, each side shows that it has the cluster's key, or
 that it has none either, by a digest of what the other one has just drawn (HMAC, RFC 2104): nodes of two clusters on one
@@ -23,9 +23,11 @@ import struct
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from time import monotonic
 from typing import Any, Final, cast
 
 from vmq_cluster.messages import MAX_FRAME
+from vmq_cluster.transport.bunches import LONGEST, Bunches
 from vmq_cluster.transport.refusals import Refusals
 from vmq_cluster.transport.sockets import SMALL_BUFFER, Warn
 
@@ -42,6 +44,8 @@ _LENGTH_AND_PLACE: Final = struct.Struct("<IQQQ")
 PLACE: Final = 24
 #: Bytes up to which it costs less to copy a payload than to write two pieces.
 _COPIED: Final = 16 * 1024
+#: Bytes that wait for no others of their turn.
+_LARGEST: Final = 64 * 1024
 #: Bytes that each side draws, and of the digest that answers them.
 NONCE: Final = 32
 DIGEST: Final = 32
@@ -128,13 +132,6 @@ def _same(connection: _Spoken) -> _Spoken:
     return connection
 
 
-def _write(transport: asyncio.Transport, head: bytes, payload: bytes) -> None:
-    if len(payload) <= _COPIED:
-        transport.write(head + payload)
-    else:
-        transport.writelines((head, payload))
-
-
 class UnixPeer:
     """What this node says to one address; connects, and connects again with growing pauses.
 
@@ -161,12 +158,19 @@ class UnixPeer:
         #: Frames for a connection that is not there yet.
         self._early: list[bytes] = []
         self._early_bytes = 0
+        #: What waits for the end of its turn, since when, and whether that end is told.
+        self._bunches = Bunches()
+        self._held: list[bytes] = []
+        self._held_bytes = 0
+        self._since = 0.0
+        self._is_due = False
         self._ready: _Spoken | None = None
         self._current: _Spoken | None = None
         self._lost = asyncio.Event()
         self._greeted = asyncio.Event()
         self._is_back = asyncio.Event()
-        self._connecting = asyncio.get_running_loop().create_task(self._connect())
+        self._loop = asyncio.get_running_loop()
+        self._connecting = self._loop.create_task(self._connect())
 
     def proof(self, side: bytes, drawn: bytes) -> bytes:
         """What shows that a side has the key of this node."""
@@ -220,6 +224,7 @@ class UnixPeer:
         """A connection is over, whether it was good or not."""
         if self._current is connection:
             self._ready = self._current = None
+            self._held, self._held_bytes = [], 0
             self._lost.set()
             self._greeted.set()
 
@@ -229,7 +234,7 @@ class UnixPeer:
         if connection is not None and connection.transport is not None:
             if connection.transport.get_write_buffer_size() > self.limit:
                 return False
-            connection.transport.writelines((LENGTH.pack(len(raw)), raw))
+            self._write(connection.transport, LENGTH.pack(len(raw)), raw)
             connection.is_introduced = True
             return True
         if self._connecting.done() or self._early_bytes > self.limit:
@@ -248,8 +253,43 @@ class UnixPeer:
         transport = self._with_room(payload)
         if transport is None:
             return False
-        _write(transport, _LENGTH_AND_LIFE.pack(len(payload) | AT_ONCE, life), payload)
+        head = _LENGTH_AND_LIFE.pack(len(payload) | AT_ONCE, life)
+        now = monotonic()
+        if self._bunches.wait(now) and len(payload) <= _COPIED:
+            self._hold(transport, head + payload, now)
+        else:
+            self._write(transport, head, payload)
         return True
+
+    def _hold(self, transport: asyncio.Transport, raw: bytes, now: float) -> None:
+        """Writes it with what comes behind it in this turn, unless that is long or much."""
+        held = self._held
+        if not held:
+            self._since = now
+        held.append(raw)
+        self._held_bytes += len(raw)
+        if self._held_bytes > _LARGEST or now - self._since > LONGEST:
+            self._write(transport, b"", b"")
+        elif not self._is_due:
+            self._is_due = True
+            self._loop.call_soon(self._end_turn)
+
+    def _end_turn(self) -> None:
+        self._is_due = False
+        connection = self._ready
+        if self._held and connection is not None and connection.transport is not None:
+            self._write(connection.transport, b"", b"")
+
+    def _write(self, transport: asyncio.Transport, head: bytes, payload: bytes) -> None:
+        """Writes a head and a payload behind what waits."""
+        held = self._held
+        if held:
+            self._held, self._held_bytes = [], 0
+            head = b"".join(held) + head
+        if len(payload) <= _COPIED:
+            transport.write(head + payload)
+        else:
+            transport.writelines((head, payload))
 
     def send_numbered(self, place: tuple[int, int, int], payload: bytes) -> bool | None:
         """The same of a reliable channel: the life, the oldest number that is kept, and the payload's own.
@@ -259,7 +299,7 @@ class UnixPeer:
         transport = self._with_room(payload)
         if transport is None:
             return None
-        _write(transport, _LENGTH_AND_PLACE.pack(len(payload) | NUMBERED, *place), payload)
+        self._write(transport, _LENGTH_AND_PLACE.pack(len(payload) | NUMBERED, *place), payload)
         return transport.get_write_buffer_size() == 0 and not transport.is_closing()
 
     def _with_room(self, payload: bytes) -> asyncio.Transport | None:
@@ -277,6 +317,7 @@ class UnixPeer:
         self._connecting.cancel()
         with suppress(asyncio.CancelledError):
             await self._connecting
+        self._end_turn()
         connection = self._current
         if connection is not None and connection.transport is not None:
             self._lost.clear()

@@ -8,10 +8,12 @@ import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.cluster.test_link import KEY, LOOPBACK, End, begun
+from tests.support.until import until
 from vmq_cluster.addresses import generate_key
 from vmq_cluster.errors import ClusterError
 from vmq_cluster.link import Link
@@ -282,6 +284,49 @@ async def test_payloads_without_a_frame_come_in_order_behind_one_that_says_whose
     await other.hears()
     assert other.payloads == [("one", 7, payload) for payload in sent]
     assert one.link.traffic.sent["other"] >= sum(map(len, sent))
+
+
+class Written:
+    """A transport that counts what is written."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self.count = 0
+
+    def write(self, data: bytes) -> None:
+        self.count += 1
+        self._transport.write(data)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
+async def test_what_comes_in_bunches_is_one_write_a_turn_in_order_with_all_else(
+    ends: list[End], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first turn shows that it does. Nothing waits longer than for a moment, or when it is much."""
+    one, other = await neighbours(ends, tmp_path)
+    one.link.send("other", one.frame())
+    await other.hears()
+    speaks: Any = one.link._peers["other"]
+    speaks._ready.transport = written = Written(speaks._ready.transport)
+    clock, sent, counts = [1.0], [], []
+    monkeypatch.setattr(unix, "monotonic", lambda: clock[0])
+    for size, step in ((1, 0.0), (2, 0.0), (3, 0.0), (4, 30e-6), (10_000, 0.0)):
+        clock[0] += 1
+        written.count = 0
+        for _ in range(16):
+            clock[0] += step
+            sent.append(bytes(size))
+            assert one.link.send_at_once("other", 7, sent[-1])
+        await until(lambda: len(other.payloads) == len(sent))
+        counts.append(written.count)
+    assert counts == [16, 1, 1, 2, 3]
+    assert one.link.send_at_once("other", 7, b"waits")
+    one.link.send("other", one.frame())
+    assert written.count == 4
+    await other.hears()
+    assert [payload for _, _, payload in other.payloads] == [*sent, b"waits"]
 
 
 async def test_the_link_says_whether_the_system_has_a_payload_whole(

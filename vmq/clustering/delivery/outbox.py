@@ -28,6 +28,7 @@ from vmq.core.output import Output
 from vmq.durable import Confirmations, Durable
 from vmq.store.store import Store
 from vmq_cluster.messages import MAX_PAYLOAD
+from vmq_cluster.transport.bunches import Bunches
 
 #: What a batch has behind its messages once it is addressed.
 _TRAILER: Final = 10
@@ -90,6 +91,10 @@ class PeerOutbox:
         self.passes = False
         #: How many of those are safe, for whoever waits.
         self.passed = Durable(is_near=True)
+        #: The passes that brought some, when the last one was, and when that was which began the batch that gathers.
+        self._bunches = Bunches()
+        self.came = 0.0
+        self.began = 0.0
         #: What the keys of all batches begin with, and the key of what they are in total.
         self._prefix = prefix_of(peer)
         #: The batch's key, or the last one's.
@@ -181,6 +186,11 @@ class PeerOutbox:
         if (self._count and not self.passes) or self._fresh or self._has_backlog():
             return False
         return self.is_open and self._held < WINDOW and self._confirmed >= self._hurries
+
+    def comes(self, now: float) -> bool:
+        """A pass brings some of those that pass; whether they wait for the end of its turn of the event loop."""
+        self.came = now
+        return self._bunches.wait(now)
 
     def gathered(self) -> int:
         """The bytes of the batch that gathers."""

@@ -5,6 +5,9 @@ enough that the system has taken it whole, as it is for what a commit writes (`s
 what stands in its socket. Until the peer confirms it, it is in memory, and goes again when a link broke; it goes into
 the store after all where the system does not take it at once, or the peer goes down before it has it.
 
+A batch is what one pass publishes; where passes come in bunches, what all passes of a turn of the event loop do: that
+is one payload, and wakes the peer up once.
+
 What share groups get goes by the store: if the peer ends, another one's member is to have it. So does what is to come
 once, at QoS 2, and whatever comes behind something that is in the store alone.
 """
@@ -21,6 +24,7 @@ from vmq.core.context import Core
 from vmq.core.output import Output
 from vmq_cluster.errors import ClusterError
 from vmq_cluster.node import ClusterNode
+from vmq_cluster.transport.bunches import LONGEST
 
 #: A batch is closed when it has so many bytes, few beside what a socket takes; longer messages go by the store.
 BATCH: Final = 32 * 1024
@@ -60,11 +64,24 @@ class Passing:
         before, passed = outbox.key, outbox.passed
         if outbox.add(message, room, passes=True) <= 0:
             return False
+        core, now = self._core, self._core.cork.now
         if outbox.key is not before:
             passed.wanted += 1
-            self._core.outbox.leading.append(partial(self.hand_over, outbox))
+            outbox.began = now
+            if now and outbox.comes(now):
+                core.after_turn(partial(self._end_turn, outbox))
+            else:
+                core.outbox.leading.append(partial(self.hand_over, outbox))
+        elif now != outbox.came:
+            outbox.comes(now)
+            if now - outbox.began > LONGEST:
+                core.outbox.leading.append(partial(self.hand_over, outbox))
         publisher.answer_after(passed, passed.wanted)
         return True
+
+    def _end_turn(self, outbox: PeerOutbox) -> None:
+        self.hand_over(outbox)
+        self._core.outbox.flush()
 
     def _may(self, outbox: PeerOutbox, message: RemotePublish | Append) -> bool:
         if not outbox.may_pass():  # first: it says no to all messages of a batch for the store

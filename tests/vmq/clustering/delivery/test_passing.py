@@ -33,6 +33,38 @@ async def test_what_passes_is_acknowledged_at_once_and_leaves_no_trace(
             assert a.store.writes == writes
 
 
+async def test_what_passes_in_bunches_is_one_payload_a_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first turn shows that it does. A publisher is answered when its message is on its way."""
+    async with sides(tmp_path, near=True) as (a, b):
+        await b.wants(a)
+        clients = [a.client(name) for name in "pqr"]
+        await until(lambda: all(each.received for each in clients))
+        sent: list[bytes] = []
+        counts: list[int] = []
+        clock = [a.running.parts.core.clock()]
+        a.running.parts.core.clock = lambda: clock[0]
+        send = a.node.link.send_numbered
+
+        def counted(*each: Any) -> bool | None:
+            counts[-1] += 1
+            return send(*each)
+
+        monkeypatch.setattr(a.node.link, "send_numbered", counted)
+        for step in (0.0, 0.0, 150e-6):
+            clock[0] += 1
+            counts.append(0)
+            for client in clients:
+                clock[0] += step
+                sent.append(b"%d" % len(sent))
+                client.publish("t", sent[-1], qos=1)
+            assert (len(answers(clients[-1])) == len(counts)) is (counts[-1] > 0)
+            await until(lambda: all(len(answers(each)) == len(counts) for each in clients))
+        assert counts == [3, 1, 1]
+        await until(lambda: b.got == sent)
+
+
 async def test_what_passes_keeps_its_order_with_what_does_not(tmp_path: Path) -> None:
     """In one pass, which has more than a batch holds."""
     async with sides(tmp_path, near=True) as (a, b):
