@@ -8,6 +8,7 @@ raises `VERSIONS`: see `vmq_cluster.metadata.versions`.
 """
 
 import struct
+from collections.abc import Callable
 from typing import Annotated, Final
 
 import msgspec
@@ -117,6 +118,8 @@ _PARCELS: Final = msgspec.msgpack.Decoder(MessageBatch)
 _TORN: Final = msgspec.msgpack.Decoder(_Torn)
 _MESSAGES: Final[msgspec.msgpack.Decoder[AnyMessage]] = msgspec.msgpack.Decoder(AnyMessage)
 
+#: Makes bytes of a message, for a channel.
+encode: Final[Callable[[NodeMessage], bytes]] = _ENCODER.encode
 #: Puts a message into a bytearray; at -1, behind what is there.
 encode_into: Final = _ENCODER.encode_into
 
@@ -126,11 +129,6 @@ _HEAD: Final = struct.Struct(">BBQBQBQBI")
 HEAD: Final = _HEAD.size
 _COUNT: Final = struct.Struct(">I")
 _TARGET: Final = struct.Struct(">BQ")
-
-
-def encode(each: NodeMessage) -> bytes:
-    """A message for a channel."""
-    return _ENCODER.encode(each)
 
 
 def close(parcel: bytearray, place: tuple[int, int, int], count: int) -> bytes:

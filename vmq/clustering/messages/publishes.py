@@ -5,17 +5,13 @@ from typing import Annotated, Final
 from msgspec import Meta
 
 from vmq.clustering.messages.base import NodeMessage
-from vmq.mqtt.decoder import Decoder
 from vmq.mqtt.packets import ProtocolError
+from vmq.mqtt.runs import is_run
 from vmq.mqtt.topics import decode_topic_name, split_shared
 
 #: In the flags.
 QOS: Final = 3
 RETAIN: Final = 4
-#: The first byte of a PUBLISH at QoS 0 without RETAIN.
-_QUICK: Final = 0x30
-#: To compare one byte of all packets of a run costs as much as to look at so many packets.
-_SLICE: Final = 6
 
 #: Topics that were checked, so many and so long at most: to look one up costs less than to check it again.
 _MOST_KEPT: Final = 4096
@@ -75,9 +71,7 @@ class RemotePublishRun(NodeMessage, frozen=True, tag=2, gc=False):
         topic = self.topic
         if topic not in _topics:
             check_topic(topic)
-        if self.count == 1 and _is_one(self.frames, topic):
-            return
-        if not _is_run(self.frames, len(self.topic).to_bytes(2, "big") + self.topic, self.count):
+        if not is_run(self.frames, topic, self.count):
             raise ValueError("its packets are no run of so many")
 
 
@@ -98,40 +92,3 @@ def check_topic(topic: bytes) -> None:
         if len(_topics) >= _MOST_KEPT:
             _topics.clear()
         _topics.add(topic)
-
-
-def _is_one(frames: bytes, topic: bytes) -> bool:
-    """Whether this is one short packet on this topic, which most are where they come one by one."""
-    length, size = len(topic), len(frames)
-    return (
-        4 + length <= size < 130
-        and frames[0] == _QUICK
-        and frames[1] == size - 2
-        and frames[2] == 0
-        and frames[3] == length
-        and frames.startswith(topic, 4)
-    )
-
-
-def _is_run(frames: bytes, topic_field: bytes, count: int) -> bool:
-    """Whether these are so many PUBLISH packets on this topic, whose first two length bytes are in the field."""
-    decoder = Decoder()
-    decoder.feed(frames)
-    try:
-        is_whole = decoder.next()
-    except ProtocolError:
-        return False
-    if not is_whole or decoder.head != _QUICK or not decoder.is_shortest():
-        return False
-    if not frames.startswith(topic_field, decoder.body, decoder.end):
-        return False
-    head = decoder.body + len(topic_field)
-    if decoder.end * count == len(frames) and head * _SLICE < count:
-        return _repeats(frames, head, decoder.end)
-    return decoder.run(topic_field) == count and decoder.end == len(frames)
-
-
-def _repeats(frames: bytes, head: int, length: int) -> bool:
-    """Whether packets of one length all begin with what the first begins with."""
-    count = len(frames) // length
-    return all(frames[at::length] == frames[at : at + 1] * count for at in range(head))
