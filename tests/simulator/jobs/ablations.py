@@ -229,7 +229,7 @@ ABLATIONS: dict[str, Ablation] = {
     "collector": Ablation(
         "who asks all whether they know that a job is done forgets it, and nobody else does before",
         ((JobEnding, "_on_heard", _forgets_for_all),),
-        (("kill", "stop", "pause", "wipe"), (63,)),
+        (("kill", "stop", "pause", "wipe"), (82,)),
     ),
     "lost": Ablation(
         "a tombstone waits for no node that lost its disk",
