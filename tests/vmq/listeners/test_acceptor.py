@@ -228,7 +228,8 @@ async def test_clients_leave_the_last_files_to_the_broker(caplog: pytest.LogCapt
         os.close(first := os.dup(0))
         door.acceptor.end = first + 3
         await until(lambda: door.house.core.counters.accept_failed)
-        assert [each.fileno() for each in door.arrived] == [first, first + 1, first + 2]
+        *others, last = [each.fileno() for each in door.arrived]  # others may be open between them
+        assert max(others, default=first) < first + 2 <= last
         assert caplog.messages == ["cannot accept listener=a: Too many open files"]
         door.acceptor.end = first + 100
         await door.wait_all(8)

@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.support.present import present
-from tests.vmq.jobs.storage.test_restoring import Node
+from tests.vmq.jobs.storage.lives import Node
 from vmq.jobs.machine import JobMachine
 from vmq.jobs.queue import Job, JobQueue
 

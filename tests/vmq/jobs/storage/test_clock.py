@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.vmq.jobs.storage.test_restoring import Node
+from tests.vmq.jobs.storage.lives import Node
 from tests.vmq.jobs.support import WALL
 
 HOURS = 7200

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests.support.flipped import flip
-from tests.vmq.jobs.storage.test_restoring import Node
+from tests.vmq.jobs.storage.lives import Node
 from vmq.jobs.queue import Job
 from vmq.jobs.storage import segments
 from vmq.jobs.storage.frames import HEAD, HEAD_SIZE, frame, job_header

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.vmq.jobs.storage.test_restoring import Node, seen
+from tests.vmq.jobs.storage.lives import Node, seen
 from vmq.jobs.sharing_port import JobSharing
 
 

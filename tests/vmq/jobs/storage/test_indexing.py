@@ -7,8 +7,8 @@ import pytest
 from tests.support.flipped import flip
 from tests.support.until import until
 from tests.vmq.jobs.serving import client_of, config_of
+from tests.vmq.jobs.storage.lives import Node, seen
 from tests.vmq.jobs.storage.test_damage import places
-from tests.vmq.jobs.storage.test_restoring import Node, seen
 from vmq.broker import Broker
 from vmq.jobs.storage.journal import JobJournal
 
