@@ -99,7 +99,9 @@ class JobSettling:
     def remember(self, client: Any, asked: Asked) -> bool:
         """At QoS 2: whether a packet id is new, which it is no more."""
         route = Route(asked.message.topic, asked.topic.canonical())
-        return bool(client.remember(route, asked.packet_id))
+        is_new = bool(client.remember(route, asked.packet_id))
+        client.queue_of().on_routed(asked.message, client)
+        return is_new
 
     def settle_all(self, client: Any, asked: Asked, ids: list[bytes]) -> None:
         now = self.commit.clock()

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.present import present
 from tests.support.until import until
-from tests.support.wire import PUBLISH, SUBACK, subscribe_packet
+from tests.support.wire import PUBACK, PUBLISH, SUBACK, pubrel_packet, subscribe_packet
 from tests.support.wire import PUBREC as PUBREC_TYPE
 from tests.vmq.clustering.device import Device
 from tests.vmq.clustering.house import House
@@ -248,3 +248,20 @@ async def test_a_worker_acknowledges_at_the_node_to_which_its_session_goes(tmp_p
                 await peer.ask(job("$jobs/mail/ack", job_id, 2, dup=dup), PUBREC)
             await peer.ask(PUBREL, PUBCOMP)
             await until(lambda: not bodies(nodes))
+
+
+async def test_a_session_in_a_slot_knows_the_packet_id_of_what_it_acknowledges(
+    tmp_path: Path,
+) -> None:
+    """Under that id, and not under that of what comes next; it is released as others are."""
+    async with slotted(tmp_path, "ab") as nodes, Device(named(nodes, "b", "p")) as worker:
+        await worker.connect(nodes["a"])
+        worker.answers = False
+        job_id = sharing(nodes["a"]).commit.machine.ids.new(60, True).decode()
+        worker.publish("$jobs/mail/ack", job_id, 2)
+        await worker.until(lambda: bool(worker.found(PUBREC_TYPE)))
+        assert list(received(nodes, worker.client_id)) == [1]
+        worker.publish("t", "x", 1)
+        await worker.until(lambda: bool(worker.found(PUBACK)))
+        worker.send(pubrel_packet(1))
+        await until(lambda: not received(nodes, worker.client_id))
