@@ -3,9 +3,10 @@
 During a pass (one chunk of bytes handled, one timer run) pieces gather in the outputs that it
 touches; at its end each touched output is written once. What must not leave before something is
 safe (`vmq.durable`) waits in one of the output's two lanes, in order: what answers the client's
-packets in one, what is delivered to it in the other. Neither holds up the other. PINGRESP goes with
-what is delivered, and past it where that waits for more than this machine, which may never come.
-What waits there counts like what waits in the socket's own buffer.
+packets (PUBACK, PUBREC, PUBCOMP, SUBACK) in one, what is delivered to it in the other. Neither
+holds up the other. PINGRESP goes with what is delivered, and past it where that waits for more than
+this machine, which may never come. What waits there counts like what waits in the socket's own
+buffer.
 """
 
 import logging

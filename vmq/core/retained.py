@@ -2,7 +2,7 @@
 
 They lie in the order of their topics' bytes, as in a store on disk: a place in a list is all that a message takes
 besides itself. What a filter matches lies side by side for each word that its + stand for, and a walk leaps from the
-one run of topics to the next.
+one run of topics to the next. A SUBSCRIBE has them sent (`vmq.protocol.subscribe`).
 """
 
 from bisect import bisect_right

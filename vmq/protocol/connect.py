@@ -1,4 +1,7 @@
-"""What a CONNECT must pass before it is accepted: client id, load, authentication (section 3.1.4)."""
+"""What a CONNECT must pass before it is accepted: client id, load, authentication (section 3.1.4).
+
+What follows, and the takeover of a session, is `vmq.protocol.login`.
+"""
 
 from hashlib import blake2b
 

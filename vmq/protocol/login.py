@@ -1,7 +1,7 @@
 """A login: from a good CONNECT to its CONNACK (section 3.1.4).
 
 What a CONNECT is checked for stands in `vmq.protocol.connect`. A login exists only while it is under way; the states
-that it goes through are authenticating, taking over and opening.
+that it goes through are authenticating, taking over (`Registry.register`; from another node `core.claims`) and opening.
 """
 
 import logging

@@ -1,7 +1,8 @@
 """The subscribing half of a session: what a client's SUBSCRIBE and UNSUBSCRIBE do (sections 3.8 and 3.10).
 
 A packet may have tens of thousands of filters, and each may match all retained messages. So both go in steps, one a
-pass; packets that come behind wait until the last is done.
+pass; packets that come behind wait until the last is done. Retained messages go out from here, by
+`vmq.protocol.retain_source`.
 """
 
 import logging
