@@ -210,7 +210,8 @@ class Acceptor:
         try:
             while taken < most:
                 if self.is_short and not has_file(self.sock.fileno(), self.end):
-                    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))  # noqa: TRY301 - as `accept`
+                    self.pause_for_want(OSError(errno.EMFILE, os.strerror(errno.EMFILE)))
+                    return
                 file, address = self.accept()
                 taken += 1
                 self.is_short = file >= self.end - 1

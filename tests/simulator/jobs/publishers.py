@@ -1,6 +1,7 @@
 """Publishers at QoS 2 that go from node to node before they are answered; their sessions know the ids of their jobs."""
 
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -104,8 +105,7 @@ class Publisher:
         self.node, self.boot = name, node.boots
         self.connection = Connection(self.on_told, is_new)
         self.arrival = JobArrival(node.commit, self.connection, node.told.append)
-        adds = lambda job_id, queue: self.add(name, job_id, queue)  # noqa: E731 - it is short
-        self.arrival.take(self.job_id, world.queue, adds)
+        self.arrival.take(self.job_id, world.queue, partial(self.add, name))
         self.arrival.one()
         world._send(name)
 
