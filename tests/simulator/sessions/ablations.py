@@ -188,6 +188,12 @@ ABLATIONS: dict[str, Ablation] = {
         ((Attachments, "_on_acknowledgement", without.in_any_step),),
         (("kill", "handover"), (4,)),
     ),
+    "once more": Ablation(
+        "a connection's table changes with an acknowledgement only in the step that awaits it",
+        ((FrontConnection, "acknowledge", without.acknowledge_in_any_step),),
+        (("kill",), ()),
+        script=scripts.gets_pubrel_of_two_owners,
+    ),
     "places": Ablation(
         "PUBRELs follow in the order of the messages, whoever owned the slot when PUBREC came",
         ((SlotState, "send", without.send_behind),),

@@ -10,7 +10,7 @@ from tests.simulator.sessions.node import STEP, TIMEOUT
 from tests.simulator.sessions.ownership import holders_of, is_quiet, owner_of
 from tests.simulator.sessions.world import SLOTS, SessionWorld, pair
 from vmq.clustering.messages.fronts import SessionStep
-from vmq.clustering.slots.words import SEND, slot_of
+from vmq.clustering.slots.words import SEND, SEND_PUBREL, slot_of
 
 LONGEST = 2000
 
@@ -25,6 +25,8 @@ class Script(SessionWorld):
         super().__init__(1, names)
         #: Messages for the client get lost.
         self.is_deaf = False
+        #: What there is for the client, while it reads nothing.
+        self.unread_by_client: list[SessionStep] | None = None
         self.client: Client = self.clients["f"]
         self.until(self.are_subscribed)
         rest(self)
@@ -47,8 +49,21 @@ class Script(SessionWorld):
 
     def _queue(self, number: int, kind: str, what: Any) -> None:
         is_message = kind == "step" and isinstance(what, SessionStep) and what.kind == SEND
-        if not (self.is_deaf and is_message and number == self.client.number):
+        if number == self.client.number and kind == "step" and self.unread_by_client is not None:
+            self.unread_by_client.append(what)
+        elif not (self.is_deaf and is_message and number == self.client.number):
             super()._queue(number, kind, what)
+
+    def has_for_client(self, kind: int, packet: int) -> bool:
+        """Whether a packet waits that the client has not read."""
+        steps = self.unread_by_client or ()
+        return any((each.kind, each.packet) == (kind, packet) for each in steps)
+
+    def read(self) -> None:
+        """The client reads what has waited."""
+        steps, self.unread_by_client = self.unread_by_client or [], None
+        for each in steps:
+            self._queue(self.client.number, "step", each)
 
     def until(self, holds: Callable[[], bool]) -> None:
         for _ in range(LONGEST):
@@ -242,6 +257,29 @@ def is_in_reach_of_both_owners() -> Counter[str]:
     return script.wake()
 
 
+def gets_pubrel_of_two_owners() -> Counter[str]:
+    """A client reads the second one late: with a message behind it that has the packet id, which was free again."""
+    script = Script()
+    client, other = script.client, script.clients["q"]
+    script.toggle()
+    script.publish(script.publisher)
+    script.until(lambda: bool(client.held))
+    [packet] = client.held
+    script.until(lambda: not client.held)
+    script.unread_by_client = []
+    script.kill(script.owner)
+    script.until(lambda: script.has_for_client(SEND_PUBREL, packet))
+    owner = script.nodes[script.follower].machines.slots.owners[script.slot]
+    register = owner.state.registers[client.id]
+    script.until(lambda: not register.window and other.is_ready)
+    # Two new lineages together may come to the same place of the ring.
+    register.last_packet = packet - 1
+    script.publish(other)
+    script.until(lambda: script.has_for_client(SEND, packet))
+    script.read()
+    return script.wake()
+
+
 SCRIPTS = (
     ends_on_a_later_connection,
     asks_anew_and_ends,
@@ -250,4 +288,5 @@ SCRIPTS = (
     asks_the_next_owner_anew,
     is_attached_by_a_clock_that_is_ahead,
     is_in_reach_of_both_owners,
+    gets_pubrel_of_two_owners,
 )

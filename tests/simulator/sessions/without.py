@@ -7,7 +7,7 @@ import msgspec
 
 from vmq.clustering.front.connection import FrontConnection
 from vmq.clustering.front.front import SessionFront
-from vmq.clustering.messages.fronts import Attach, TableEntry
+from vmq.clustering.messages.fronts import Attach, SessionStep, TableEntry
 from vmq.clustering.messages.slots import SlotView
 from vmq.clustering.origin.outbox import SlotOutbox
 from vmq.clustering.slots import merge, records
@@ -23,7 +23,7 @@ from vmq.clustering.slots.register import ClientRegister, SentMessage
 from vmq.clustering.slots.state import SlotState
 from vmq.clustering.slots.subscribers import Subscribers
 from vmq.clustering.slots.turns import Turns
-from vmq.clustering.slots.words import NO_LINEAGE, Lineage
+from vmq.clustering.slots.words import NO_LINEAGE, PUBCOMP, Lineage
 from vmq_cluster.clocks import NodeClock
 
 
@@ -138,6 +138,16 @@ def in_any_step(self: Attachments, attachment: Attachment, kind: int, packet: in
     if sent is not None:
         state.done(client, sent.dot)
         state.unsend(client, packet)
+
+
+def acknowledge_in_any_step(self: FrontConnection, step: SessionStep) -> None:
+    """PUBCOMP ends the exchange, too, that its packet id is of by then."""
+    if step.kind == PUBCOMP:
+        self.table.pop(step.packet, None)
+    _acknowledge(self, step)
+
+
+_acknowledge = FrontConnection.acknowledge
 
 
 def end_without_record(

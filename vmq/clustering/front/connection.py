@@ -19,6 +19,7 @@ from vmq.clustering.slots.words import (
     DONE,
     PUBACK,
     PUBLISHED,
+    PUBREC,
     PUBREL,
     ROWS,
     Address,
@@ -304,6 +305,25 @@ class FrontConnection:
             self._safe_done += many
             if first.count == 0:
                 self._done.popleft()
+
+    def acknowledge(self, step: SessionStep) -> None:
+        """PUBACK, PUBREC or PUBCOMP, which count only where the packet id awaits them.
+
+        A client that gets PUBREL of two owners answers both, and the second of them may have sent another message
+        under the packet id by then.
+        """
+        kind, packet = step.kind, step.packet
+        entry = self.table.get(packet)
+        if entry is not None and entry.awaits(kind):
+            if kind == PUBREC:
+                self._table[packet] = SentMessage(entry.dot, True, 2)
+            else:
+                del self._table[packet]
+            if kind == PUBACK:
+                self.is_done(*entry.dot)
+        elif kind == PUBACK:
+            return
+        self.send(step)
 
     def send(self, step: SessionStep) -> None:
         """A packet for the owner, which has it when it serves the connection."""

@@ -31,7 +31,6 @@ from vmq.clustering.slots.words import (
     GONE,
     PUBACK,
     PUBLISHED,
-    PUBREC,
     PUBREL,
     REGISTERED,
     ROWS,
@@ -239,7 +238,7 @@ class SessionFront(LocalFront):
         self.send_again(connection)
         held, connection.held = connection.held, []
         for step in held:
-            self._acknowledge(connection, step)
+            connection.acknowledge(step)
 
     def send_again(self, connection: FrontConnection) -> None:
         """A new owner gets what no other has answered."""
@@ -387,7 +386,7 @@ class SessionFront(LocalFront):
             if connection.had:
                 self._tell_origin(connection)
         else:
-            self._acknowledge(connection, step)
+            connection.acknowledge(step)
 
     def acknowledge(self, number: int, run: bytes) -> None:
         """PUBACK packets of a client, of four bytes each."""
@@ -407,20 +406,6 @@ class SessionFront(LocalFront):
         had, connection.had = connection.had, []
         for slot, dot, count in had:
             self._origin.had(slot, dot, count)
-
-    def _acknowledge(self, connection: FrontConnection, step: SessionStep) -> None:
-        """PUBACK, PUBREC or PUBCOMP."""
-        entry = connection.table.get(step.packet)
-        if step.kind == PUBREC:
-            if entry is not None:
-                connection.table[step.packet] = SentMessage(entry.dot, True, 2)
-        elif entry is not None:
-            del connection.table[step.packet]
-            if step.kind == PUBACK:
-                connection.is_done(*entry.dot)
-        elif step.kind == PUBACK:
-            return  # nothing awaits it
-        connection.send(step)
 
     def flush(self) -> None:
         """The turn is over: each owner gets what there is for it."""

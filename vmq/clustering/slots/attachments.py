@@ -412,16 +412,14 @@ class Attachments:
         """It counts only in the step that awaits it."""
         state, client = self._state, attachment.client
         sent = state.registers[client].window.get(packet)
-        if sent is None:
+        if sent is None or not sent.awaits(kind):
             return
-        if kind == PUBACK and sent.qos == 1:
+        if kind != PUBCOMP:
             state.done(client, sent.dot)
-            state.unsend(client, packet)
-        elif kind == PUBREC and sent.qos == 2:
-            state.done(client, sent.dot)
+        if kind == PUBREC:
             state.send(client, packet, SentMessage(sent.dot, True, 2))
             self._when_safe(attachment, 2, lambda: self._add(attachment, SEND_PUBREL, packet))
-        elif kind == PUBCOMP and sent.is_received:
+        else:
             state.unsend(client, packet)
 
     def _on_publish(self, attachment: Attachment, step: SessionStep) -> None:

@@ -12,6 +12,8 @@ from vmq.clustering.messages.fronts import SessionLimits, SessionStep
 from vmq.clustering.slots.words import (
     BOOT_BITS,
     NO_LINEAGE,
+    PUBACK,
+    PUBCOMP,
     STORE_BITS,
     Address,
     Dot,
@@ -115,6 +117,12 @@ class SentMessage:
         #: PUBREC came: the message is done, and PUBREL follows.
         self.is_received = is_received
         self.qos = qos
+
+    def awaits(self, kind: int) -> bool:
+        """Whether PUBACK, PUBREC or PUBCOMP (`kind`) answers what the client was sent last under the packet id."""
+        if kind == PUBCOMP:
+            return self.is_received
+        return self.qos == (1 if kind == PUBACK else 2)
 
 
 class ReceivedId:

@@ -3,7 +3,7 @@
 from vmq.clustering.front.connection import FrontConnection, Unanswered
 from vmq.clustering.messages.fronts import MAX_DONE, SessionStep
 from vmq.clustering.slots.register import SentMessage
-from vmq.clustering.slots.words import PUBACK, PUBLISHED, PUBREL, Address
+from vmq.clustering.slots.words import PUBACK, PUBCOMP, PUBLISHED, PUBREC, PUBREL, Address
 
 HERE: list[Address] = [(1, (5, 1), "")]
 
@@ -61,6 +61,21 @@ def test_a_client_that_repeats_itself_takes_no_more_room_while_nobody_answers() 
         for packet in (1, 2, 3):
             there.hold(SessionStep(PUBACK, packet))
     assert [each.packet for each in there.held] == [1, 2, 1, 2]
+
+
+def test_an_acknowledgement_counts_only_where_its_packet_id_awaits_it() -> None:
+    there = connection()
+    there.is_attached(((1, 1), 1), is_here=False)
+    for qos in (1, 2):
+        there.table[qos] = SentMessage((5, qos), False, qos)
+    before = dict(there.table)
+    for kind, packet in ((PUBCOMP, 1), (PUBREC, 1), (PUBACK, 2), (PUBCOMP, 2)):
+        there.acknowledge(SessionStep(kind, packet))
+    assert (there.table, there.done()) == (before, [])
+    for kind, packet in ((PUBACK, 1), (PUBREC, 2), (PUBCOMP, 2)):
+        assert packet in there.table
+        there.acknowledge(SessionStep(kind, packet))
+    assert (there.table, there.done()) == ({}, [(5, 1)])
 
 
 def test_an_owner_that_does_not_serve_it_gets_nothing() -> None:
