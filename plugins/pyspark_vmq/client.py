@@ -22,7 +22,7 @@ from pyspark_vmq.errors import (
     ServerError,
     Unauthenticated,
     Unavailable,
-    UnderWay,
+    UnderWayError,
 )
 from pyspark_vmq.options import Connection
 
@@ -234,7 +234,7 @@ class Client:
         while True:
             try:
                 self.ask("publish", body)
-            except UnderWay as error:
+            except UnderWayError as error:
                 log.warning("%s", error)
             else:
                 return
@@ -325,7 +325,7 @@ def translated(connection: Connection) -> Iterator[None]:
     except flight.FlightError as error:
         code = code_of(error)
         if code == "under_way":
-            raise UnderWay(f"vmq: {connection.server}: {said(error)}") from None
+            raise UnderWayError(f"vmq: {connection.server}: {said(error)}") from None
         # Each answer of the broker's has a code. Without one it was away before it could answer, or ended meanwhile:
         # gRPC calls that unavailable, cancelled, internal or unknown, by the moment.
         if isinstance(error, flight.FlightUnavailableError) or not code:

@@ -42,8 +42,8 @@ class Unavailable(ServerError):  # noqa: N818 - a state more than an error: it m
     """The broker cannot be reached now."""
 
 
-class UnderWay(ServerError):  # noqa: N818 - a state more than an error: ask again
-    """The broker is publishing the batch."""
+class UnderWayError(ServerError):
+    """The broker is publishing the batch: it is to be asked again."""
 
 
 class Unauthenticated(ServerError):  # noqa: N818 - may pass with a new token

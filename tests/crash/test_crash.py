@@ -2,13 +2,14 @@
 
 import os
 import signal
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, Final
 
 import pytest
 
-from tests.cluster_processes.devices import retained_at, traffic
+from tests.cluster_processes.devices import Subscriber, retained_at, traffic
 from vmq.testing.closing import Closing
 from vmq.testing.ports import lasting_port
 from vmq.testing.process import BrokerProcess
@@ -90,6 +91,10 @@ def test_struck_again_and_again(
         assert stop == signal.SIGTERM or any(len(x.got) > len({*x.got}) for x in everybody)
 
 
+def has(subscriber: Subscriber, count: int) -> bool:
+    return len(subscriber.got) >= count
+
+
 def test_killed_while_backlogs_drain(tmp_path: Path) -> None:
     """Long queues of clients that were away survive kills in the middle of their delivery."""
     random = Random(5)
@@ -108,7 +113,7 @@ def test_killed_while_backlogs_drain(tmp_path: Path) -> None:
             each.wake()
         for _ in range(7):
             wanted = len(first.got) + random.randrange(1, 200)
-            first.wait(lambda: len(first.got) >= wanted, f"sent {wanted} messages")  # noqa: B023 - it is waited for
+            first.wait(partial(has, first, wanted), f"sent {wanted} messages")
             broker.strike()
         devices.settle()
         assert len(devices.sent()) > 1500

@@ -44,13 +44,17 @@ class House:
         return self.machine.take(self.queue(name), self.now)
 
     def passes(self, seconds: float) -> None:
-        """Time goes by, in steps as a broker looks at it."""
-        end = self.now + seconds
-        while self.machine.next_due() <= end:
-            self.now = max(self.now, self.machine.next_due())
-            self.machine.tick(self.now)
-        self.now = end
-        self.machine.tick(self.now)
+        self.now = passed(self.machine, self.now, seconds)
+
+
+def passed(machine: JobMachine, now: float, seconds: float) -> float:
+    """Time goes by, in steps as a broker looks at it; returns what it is then."""
+    end = now + seconds
+    while machine.next_due() <= end:
+        now = max(now, machine.next_due())
+        machine.tick(now)
+    machine.tick(end)
+    return end
 
 
 def taken(house: House) -> Job:

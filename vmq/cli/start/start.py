@@ -165,23 +165,20 @@ def start(
       vmq start --workers auto
       vmq start --serve docs/examples/chat
     """
-    overrides: dict[str, object] = {"listeners": listen} if listen else {}
-    if data_dir is not None:
-        overrides["broker.data_dir"] = data_dir
-    if allow_anonymous:
-        overrides["auth.allow_anonymous"] = True
-    if log_level is not None:
-        overrides["log.level"] = log_level
-    if workers is not None:
-        overrides["broker.workers"] = int(workers) if workers.isdecimal() else workers
-    cluster = {
-        "node_name": node_name,
-        "listen": cluster_listen,
-        "join": join or None,
-        "key_file": cluster_key,
-        "alone": alone or None,
+    count = int(workers) if workers and workers.isdecimal() else workers
+    said: dict[str, object] = {
+        "listeners": listen or None,
+        "broker.data_dir": data_dir,
+        "broker.workers": count,
+        "auth.allow_anonymous": allow_anonymous or None,
+        "log.level": log_level,
+        "cluster.node_name": node_name,
+        "cluster.listen": cluster_listen,
+        "cluster.join": join or None,
+        "cluster.key_file": cluster_key,
+        "cluster.alone": alone or None,
     }
-    overrides |= {f"cluster.{name}": value for name, value in cluster.items() if value is not None}
+    overrides = {key: value for key, value in said.items() if value is not None}
 
     def load() -> "LoadedConfig":
         return serving(settings.load(config, overrides), serve)

@@ -2,8 +2,8 @@
 
 What a session knows as received is in the log of jobs (`JobService.go_before`) and on its hosts: that goes with the
 session, to other nodes and into later lives of the broker. Between the job and that knowledge the packet id is a key of
-the job on this node. A session in a slot knows the packet id at once, with the id
-of the job: see `vmq.jobs.mqtt.arriving`.
+the job on this node. A session in a slot knows the packet id at once, with the id of the job
+(`vmq.jobs.mqtt.arriving`).
 """
 
 from collections.abc import Callable

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.present import present
-from tests.vmq.jobs.support import WALL, machine_of, rules
+from tests.vmq.jobs.support import WALL, machine_of, passed, rules
 from vmq.jobs.machine import JobMachine
 from vmq.jobs.queue import Job
 from vmq.jobs.storage.clock import JobClock
@@ -52,11 +52,7 @@ class Node:
         return present(self.machine.take(self.machine.queue(name, self.now), self.now))
 
     def passes(self, seconds: float) -> None:
-        end = self.now + seconds
-        while self.machine.next_due() <= end:
-            self.now = max(self.now, self.machine.next_due())
-            self.machine.tick(self.now)
-        self.now = end
+        self.now = passed(self.machine, self.now, seconds)
 
     def index(self) -> None:
         """Makes an index of each segment that is not written any more."""
