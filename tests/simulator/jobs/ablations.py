@@ -134,6 +134,13 @@ def _no_claim(self: KeyClaims, pending: PendingCopies, now: float) -> None:
     self.adder.go_on(pending, now)
 
 
+def _is_left_out(self: KeyClaims, node: int, now: float) -> None:
+    """Who does not answer any more is waited for no more, and nobody is asked anew."""
+    for claim in list(self.claims.values()):
+        claim.left.discard(node)
+        self._look_at(claim, now)
+
+
 def _without_key(self: CopyAdder, job: Job, now: float) -> None:
     """A copy's key keeps nobody out."""
 
@@ -207,6 +214,11 @@ ABLATIONS: dict[str, Ablation] = {
         "all nodes are asked for a key before a job has it",
         ((KeyClaims, "begin", _no_claim),),
         ((), (0,)),
+    ),
+    "anew": Ablation(
+        "where a node dies before it answers who asks for a key, all are asked anew",
+        ((KeyClaims, "on_down", _is_left_out),),
+        (("remove",), (16,)),
     ),
     "vouching": Ablation(
         "a known key's job is on its hosts before anybody is told of it",

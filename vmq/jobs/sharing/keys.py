@@ -38,6 +38,8 @@ class KeyClaim:
         self.until = 0.0
         #: Another one goes first.
         self.is_second = False
+        #: How often all were asked.
+        self.turn = 0
 
 
 class KeyClaims:
@@ -76,6 +78,7 @@ class KeyClaims:
         self._ask(claim, now)
 
     def _ask(self, claim: KeyClaim, now: float) -> None:
+        claim.turn = (claim.turn + 1) % 0x10000
         claim.is_second = self.is_meeting(now)
         claim.left = set() if claim.is_second else set(self.here.peers.up)
         self._send(claim, now)
@@ -89,7 +92,9 @@ class KeyClaims:
         job = claim.job
         claim.until = now + _PATIENCE
         unreached = self.here.peers.unreached()
-        self.here.tell(list(claim.left), Claim(job.id, job.queue.name, job.key, unreached))
+        self.here.tell(
+            list(claim.left), Claim(job.id, job.queue.name, job.key, unreached, claim.turn)
+        )
 
     def _look_at(self, claim: KeyClaim, now: float) -> None:
         """All have answered: it goes on, or asks again."""
@@ -114,22 +119,27 @@ class KeyClaims:
         claim = self.claims.get(name)
         if claim is None or claim.job.id != claimed.job:
             return
-        claim.left.discard(sender)
         if claimed.is_added:
             self._forget(claim)
             self.adder.be_second(claim.pending, claimed.known)
             return
+        if claimed.turn != claim.turn:
+            return
+        claim.left.discard(sender)
         claim.is_second = claim.is_second or bool(claimed.known)
         self._look_at(claim, now)
 
     def on_down(self, node: int, now: float) -> None:
-        """A node cannot be reached: it is not waited for, and nothing of it is under way any more."""
+        """A node cannot be reached: nothing of it is under way any more.
+
+        Who waited for its answer asks the others anew: it may have added a job with that key meanwhile, and a copy
+        have come to one that had answered already.
+        """
         for _, nodes in self.adder.late.values():
             nodes.discard(node)
         for claim in list(self.claims.values()):
             if node in claim.left:
-                claim.left.discard(node)
-                self._look_at(claim, now)
+                self._ask(claim, now)
 
     def tick(self, now: float) -> None:
         """Asks again, also who did not answer while it can be reached, and tells newcomers of some keys."""
@@ -210,7 +220,9 @@ class KeyClaims:
             del late[first]
 
     def _answer(self, node: int, claim: Claim, known: bytes, is_added: bool) -> None:
-        self.here.send(node, Claimed(claim.job, claim.queue, claim.key, known, is_added))
+        self.here.send(
+            node, Claimed(claim.job, claim.queue, claim.key, known, is_added, claim.turn)
+        )
 
     # Meeting
 

@@ -202,20 +202,25 @@ class Holders(OfOne, frozen=True, tag=16):
 
 
 class Claim(OfOne, frozen=True, tag=17):
-    """I am about to add this one, with a key: do you know of one that has it? These members I do not reach."""
+    """I am about to add this one, with a key: do you know of one that has it? These members I do not reach.
+
+    `turn`: how often I have asked all.
+    """
 
     queue: _Name
     key: _Name
     unreached: _Nodes
+    turn: _Count = 0
 
 
 class Claimed(OfOne, frozen=True, tag=18):
-    """To a claim: this one has the key, and is added, or goes first; none: I know of none."""
+    """To a claim of that turn: this one has the key, and is added, or goes first; none: I know of none."""
 
     queue: _Name
     key: _Name
     known: Annotated[bytes, Meta(max_length=ID)]
     is_added: bool
+    turn: _Count = 0
 
     def __post_init__(self) -> None:
         if not are_job_ids(self.job) or not are_job_ids(self.known):
