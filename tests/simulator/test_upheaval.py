@@ -28,6 +28,15 @@ def test_where_nothing_is_forgotten_nothing_is_uncertain() -> None:
 def test_what_is_left_goes_on_by_itself_or_where_an_operator_says_so(durability: str) -> None:
     for seed in each_seed(SEEDS):
         with seed:
-            upheaval = Losses(seed.number, durability, flip=0.08, fail_power=0.06, aim=0.12)
-            upheaval.go(150)
-            upheaval.end()
+            lose(seed.number, durability)
+
+
+def test_a_node_that_began_anew_is_waited_for_anew_before_another_goes_on_alone() -> None:
+    """It did so within the time in which its silence is noticed, and waits for its own election from then on."""
+    lose(42, "fsync")
+
+
+def lose(seed: int, durability: str) -> None:
+    upheaval = Losses(seed, durability, flip=0.08, fail_power=0.06, aim=0.12)
+    upheaval.go(150)
+    upheaval.end()

@@ -237,6 +237,8 @@ class Host:
             self._words.pop(sender, None)
             if known:
                 self._end(sender)
+                if sender in self._up:
+                    self._up[sender] = now  # it waits anew for what it waited for
         if sender in self._words or not envelope.items:
             self._words[sender] = now
             if sender in self._linked and sender not in self._up:
