@@ -8,15 +8,9 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from vmq.clustering.raft.places import Key
-from vmq.clustering.raft.records import (
-    GroupRecords,
-    Lead,
-    ReplicaPlace,
-    decode,
-    node_of,
-    parts_of,
-)
+from vmq.clustering.raft.records import GroupRecords, Lead, ReplicaPlace, node_of
 from vmq_cluster.effects import Changed
+from vmq_cluster.records import decode, parts_of
 
 log = logging.getLogger("vmq.cluster")
 
@@ -120,7 +114,7 @@ class GroupPicture:
 
     def news(self) -> PictureNews:
         """What has changed since this was asked last; everything, the first time."""
-        if not self._is_read and self._records.is_there:
+        if not self._is_read and self._records.node.is_running:
             self._is_read = True
             for parts, place in self._records.records("place", ReplicaPlace):
                 if (key := _key(parts)) is not None:

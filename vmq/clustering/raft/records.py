@@ -17,18 +17,15 @@ meta group's log it is, and the later one stands.
 - `readers`: there are consumer groups, and with them the meta group.
 """
 
-import logging
-from collections.abc import Collection, Iterator
-from typing import Annotated, Any, Final, TypeVar
+from collections.abc import Collection
+from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta, Struct
 
 from vmq.clustering.delivery.drained import drained_nodes
-from vmq_cluster.errors import ClusterError
 from vmq_cluster.node import ClusterNode
-
-log = logging.getLogger("vmq.cluster")
+from vmq_cluster.records import Records, decode, encode
 
 GROUPS: Final = "vmq.groups"
 
@@ -79,32 +76,13 @@ class Loss(Struct, array_like=True, frozen=True):
     term: _Count
 
 
-S = TypeVar("S", bound=Struct)
 #: What the ids of groups of no stream begin with.
 SYSTEM: Final = frozenset({"meta", "cursors"})
-_KINDS: Final = frozenset(
-    {"node", "meta", "place", "lead", "gone", "move", "wish"}
-    | {"begin", "host", "limit", "loss", "readers"}
-)
 
 
 def node_of(name: str) -> str:
     """The node that has a name in groups."""
     return name.rpartition("@")[0]
-
-
-def key_of(*parts: str) -> bytes:
-    """A key of the metadata."""
-    return "\0".join(parts).encode()
-
-
-def parts_of(key: bytes) -> list[str]:
-    """The parts of a key; none where it is no key."""
-    try:
-        parts = key.decode().split("\0")
-    except UnicodeDecodeError:
-        return []
-    return parts if parts[0] in _KINDS else []
 
 
 def _number(raw: bytes) -> int:
@@ -126,48 +104,20 @@ def _is_meta(raw: bytes) -> bool:
     return decode(raw, MetaRecord) is not None
 
 
-def decode(raw: bytes | None, kind: type[S]) -> S | None:
-    """A record out of the metadata; None if it is none."""
-    if not raw:
-        return None
-    try:
-        return msgspec.json.decode(raw, type=kind)
-    except (ValueError, RecursionError):
-        return None
-
-
-class GroupRecords:
-    """What stands there; of a node that does not run there is nothing.
+class GroupRecords(Records):
+    """What stands there.
 
     Args:
         node: the node.
     """
 
     def __init__(self, node: ClusterNode) -> None:
-        self._node: Final = node
-
-    @property
-    def is_there(self) -> bool:
-        """Whether the node runs."""
-        return self._node.is_running
-
-    def get(self, *parts: str) -> bytes | None:
-        """What stands under a key."""
-        return self._node.get(GROUPS, key_of(*parts)) if self._node.is_running else None
-
-    def put(self, value: bytes, *parts: str) -> None:
-        """Writes something, if it is not there already."""
-        if not self._node.is_running or self.get(*parts) == value:
-            return
-        try:
-            self._node.put(GROUPS, key_of(*parts), value)
-        except ClusterError as error:
-            log.error("other nodes do not learn of a group: %s", error)
+        super().__init__(node, GROUPS, "a group")
 
     def write(self, record: Struct, *parts: str) -> None:
         """Writes a record, unless what stands there is newer."""
         before = self.get(*parts)
-        raw = msgspec.json.encode(record)
+        raw = encode(record)
         if before is None or _number(before) < _number(raw):
             self.put(raw, *parts)
 
@@ -175,27 +125,7 @@ class GroupRecords:
         """Says who leads a group, unless a later leader is known."""
         before = decode(self.get("lead", group), Lead)
         if before is None or before.term <= lead.term:
-            self.put(msgspec.json.encode(lead), "lead", group)
-
-    def delete(self, *parts: str) -> None:
-        """Deletes what stands under a key."""
-        if self.get(*parts) is not None:
-            self._node.delete(GROUPS, key_of(*parts))
-
-    def all(self, kind: str) -> Iterator[tuple[list[str], bytes]]:
-        """Keys of one kind, without it, and what stands there."""
-        if self._node.is_running:
-            for key, value in list(self._node.items(GROUPS, kind.encode())):
-                parts = parts_of(key)
-                if parts and parts[0] == kind and value:
-                    yield parts[1:], value
-
-    def records(self, kind: str, form: type[S]) -> Iterator[tuple[list[str], S]]:
-        """The same as records, those that are."""
-        for parts, raw in self.all(kind):
-            found: Any = decode(raw, form)
-            if found is not None:
-                yield parts, found
+            self.put(encode(lead), "lead", group)
 
     def meta(self) -> MetaRecord | None:
         """The meta group, if there is one."""
@@ -233,11 +163,11 @@ class GroupRecords:
 
     def members(self) -> Collection[str]:
         """The nodes of the cluster that have not been removed."""
-        return self._node.members if self._node.is_running else ()
+        return self.node.members if self.node.is_running else ()
 
     def drained(self) -> Collection[str]:
         """The nodes that give away what they come to lead."""
-        return drained_nodes(self._node) if self._node.is_running else ()
+        return drained_nodes(self.node) if self.node.is_running else ()
 
     def nodes(self) -> dict[str, str]:
         """The names in groups of nodes, by node."""

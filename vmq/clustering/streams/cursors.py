@@ -6,22 +6,17 @@ who came last to a cursor counts; who still reads by it elsewhere, as a split ke
 """
 
 import asyncio
-import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import msgspec
 from msgspec import Struct
 
-from vmq.clustering.raft.records import decode
-from vmq.clustering.streams.metadata import encode
 from vmq.streams.definition import StreamRef
 from vmq.streams.reader_places import CursorKey, FoundCursor, Kept, Place
 from vmq_cluster.effects import Changed
-from vmq_cluster.errors import ClusterError
 from vmq_cluster.node import ClusterNode
-
-log = logging.getLogger("vmq.cluster")
+from vmq_cluster.records import Records, decode, encode
 
 #: The prefix of the metadata under which they are: owner, NUL, name.
 CURSORS: Final = "vmq.cursors"
@@ -74,6 +69,7 @@ class ClusterCursors:
 
     def __init__(self, node: ClusterNode, wall_clock: Callable[[], float]) -> None:
         self._node = node
+        self._records = Records(node, CURSORS, "a cursor")
         self._wall_clock = wall_clock
         self.on_taken: Callable[[CursorKey, str], None] = lambda _key, _node: None
         self.on_forgotten: Callable[[CursorKey], None] = lambda _key: None
@@ -108,7 +104,7 @@ class ClusterCursors:
 
     def count(self, owner: str) -> int:
         """How many somebody has."""
-        return sum(1 for _ in self._items(f"{owner}\0".encode()))
+        return len(self._records.all(owner))
 
     def take(self, kept: Kept) -> None:
         """A client of this node reads by a cursor from now on, and no other one any more."""
@@ -134,16 +130,15 @@ class ClusterCursors:
         """A cursor is needed no more."""
         self._moved.pop(key, None)
         self._reading.pop(key, None)
-        if self._node.is_running:
-            self._node.delete(CURSORS, _encode_key(key))
+        self._records.delete(*key)
 
     def sweep(self) -> None:
         """Cursors that nobody has used for long go."""
         oldest = self._wall_clock() - KEPT
-        for raw, value in list(self._items()):
-            found = decode(value, SharedCursor)
+        for parts, raw in self._records.all():
+            found = decode(raw, SharedCursor)
             if found is None or found.used < oldest:
-                self._node.delete(CURSORS, raw)
+                self._records.delete(*parts)
 
     def _tell(self) -> None:
         if self._timer is not None:
@@ -154,8 +149,6 @@ class ClusterCursors:
             self._put(kept)
 
     def _put(self, kept: Kept) -> None:
-        if not self._node.is_running:
-            return
         key, stream, place = kept
         known = self._get(key)
         since = self._reading.get(key, 0)
@@ -163,18 +156,10 @@ class ClusterCursors:
         value = SharedCursor(stream, dict(place.positions), self._node.name, since, used)
         if known is not None and known.since > since:
             value = furthest(known, value)
-        try:
-            self._node.put(CURSORS, _encode_key(key), encode(value))
-        except ClusterError as error:
-            log.error("the other nodes do not learn of a cursor of %s: %s", key.owner, error)
+        self._records.put(encode(value), *key)
 
     def _get(self, key: CursorKey) -> SharedCursor | None:
-        if not self._node.is_running:
-            return None
-        return decode(self._node.get(CURSORS, _encode_key(key)), SharedCursor)
-
-    def _items(self, begin: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
-        return self._node.items(CURSORS, begin) if self._node.is_running else iter(())
+        return decode(self._records.get(*key), SharedCursor)
 
     def _on_changes(self, changes: list[Changed]) -> None:
         for change in changes:
@@ -189,7 +174,3 @@ class ClusterCursors:
             elif key in self._reading and found.since > self._reading[key]:
                 del self._reading[key]
                 self.on_taken(key, found.node)
-
-
-def _encode_key(key: CursorKey) -> bytes:
-    return f"{key.owner}\0{key.name}".encode()

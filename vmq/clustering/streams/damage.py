@@ -40,10 +40,10 @@ class StreamDamage:
         own = {(self._name, each.stream, each.number): _text(each) for each in catalog.damaged()}
         before, found = self._found, dict(self._records.damaged())
         for place in [each for each in found if each[0] == self._name and each not in own]:
-            self._records.mended(*place)
+            self._records.delete("damaged", *map(str, place))
             del found[place]
         for place, text in own.items():
-            self._records.damage(*place, text)
+            self._records.put(text.encode(errors="replace"), "damaged", *map(str, place))
         self._found = found | own
         for place in self._found.keys() - before.keys() - own.keys():
             log.error("%s", _line(place, self._found[place]))

@@ -9,6 +9,7 @@ import msgspec
 
 from vmq.clustering.streams.metadata import Definition, PlaceError, decode_definition
 from vmq.clustering.streams.records import StreamRecords
+from vmq_cluster.records import decode
 
 if TYPE_CHECKING:
     from vmq.streams.catalog import Catalog, Stream
@@ -101,12 +102,13 @@ class Definitions:
 
     def _is_open(self, name: str) -> bool:
         """Whether those that name a stream leave its number of copies open."""
-        members, found = self._members(), []
-        for node in self._records.configured(name):
-            raw = self._records.get("config", name, node)
-            if node in members and raw:
-                found.append(msgspec.json.decode(raw, type=_Copies).replicas)
-        return bool(found) and not any(found)
+        members = self._members()
+        said = [
+            decode(raw, _Copies)
+            for node, raw in self._records.configured(name).items()
+            if node in members
+        ]
+        return bool(said) and all(each is not None and not each.replicas for each in said)
 
     def alter(self, name: str, copies: int, hosts: int) -> str:
         """Has a stream get another number of copies; returns what is wrong with that, "" if nothing is."""

@@ -17,11 +17,9 @@ import msgspec
 from msgspec import Meta, Struct
 
 from vmq.config.streams import StreamOptions, from_plain
+from vmq_cluster.records import decode, encode
 
 STREAMS: Final = "vmq.streams"
-
-Kind = Literal["stream", "config", "owner", "node", "damaged"]
-_KINDS: Final = frozenset({"stream", "config", "owner", "node", "damaged"})
 
 
 class Definition(Struct, frozen=True):
@@ -46,25 +44,6 @@ class PlaceError(ValueError):
     """A record that is none: the fault is remote."""
 
 
-def key_of(kind: Kind, *parts: str) -> bytes:
-    """A key of the metadata."""
-    return "\0".join((kind, *parts)).encode()
-
-
-def parts_of(key: bytes) -> list[str]:
-    """Kind and parts of a key; none where it is no key."""
-    try:
-        parts = key.decode().split("\0")
-    except UnicodeDecodeError:
-        return []
-    return parts if parts[0] in _KINDS and len(parts) > 1 else []
-
-
-def encode(record: Struct) -> bytes:
-    """A record as the metadata keep it."""
-    return msgspec.json.encode(record)
-
-
 def decode_definition(name: str, raw: bytes) -> Definition:
     """A definition out of the metadata.
 
@@ -79,16 +58,6 @@ def decode_definition(name: str, raw: bytes) -> Definition:
     return found
 
 
-def decode_owner(raw: bytes | None) -> Ownership | None:
-    """An owner out of the metadata; None if it is none."""
-    if not raw:
-        return None
-    try:
-        return msgspec.json.decode(raw, type=Ownership)
-    except (ValueError, RecursionError):
-        return None
-
-
 def merge(one: bytes, other: bytes) -> bytes:
     """Which of two values stands that were written at the same time.
 
@@ -96,16 +65,15 @@ def merge(one: bytes, other: bytes) -> bytes:
     a deletion; but of two ids the older, and the most partitions and copies: a node that joins knows of no stream that
     is there already, and what has copies would have a second log without them. What else there is only one node writes.
     """
-    owners = decode_owner(one), decode_owner(other)
+    owners = decode(one, Ownership), decode(other, Ownership)
     if owners[0] is not None and owners[1] is not None:
         return min((owners[0].since, one), (owners[1].since, other))[1]
-    found = _dated(one), _dated(other)
+    found = decode(one, _Dated) or _Dated(), decode(other, _Dated) or _Dated()
     later = max((found[0].since, one), (found[1].since, other))[1]
     if min(found[0].since, found[1].since) < 0:
         return later
-    try:
-        definition = msgspec.json.decode(later, type=Definition)
-    except (ValueError, RecursionError):
+    definition = decode(later, Definition)
+    if definition is None:
         return later
     options = msgspec.structs.replace(
         definition.options,
@@ -126,13 +94,6 @@ class _Dated(Struct):
     since: int = -1
     stream_id: str = ""
     options: _Sizes = msgspec.field(default_factory=_Sizes)
-
-
-def _dated(raw: bytes) -> _Dated:
-    try:
-        return msgspec.json.decode(raw, type=_Dated)
-    except (ValueError, RecursionError):
-        return _Dated()
 
 
 def chosen(stream: str, partition: int, nodes: Iterable[str]) -> str:

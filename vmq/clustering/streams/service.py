@@ -33,7 +33,7 @@ from vmq.clustering.streams.hold import PartitionHolds
 from vmq.clustering.streams.inbox import StreamInbox
 from vmq.clustering.streams.introductions import Introductions
 from vmq.clustering.streams.loading import Loading
-from vmq.clustering.streams.metadata import STREAMS, chosen, merge, parts_of
+from vmq.clustering.streams.metadata import STREAMS, chosen, merge
 from vmq.clustering.streams.owners import Owners
 from vmq.clustering.streams.records import StreamRecords
 from vmq.clustering.streams.replicas import Replicas
@@ -45,6 +45,7 @@ from vmq.core.ports import StreamFinder
 from vmq.runtime.metrics import Family
 from vmq_cluster.effects import Changed
 from vmq_cluster.node import ClusterNode
+from vmq_cluster.records import parts_of
 
 if TYPE_CHECKING:
     from vmq.clustering.streams.handover import Handover
@@ -442,7 +443,8 @@ class Streams(StreamFinder):
         parts = [parts_of(each.key) for each in changes if not each.local]
         if not parts or not self._is_started:
             return
-        for name in sorted({each[1] for each in parts if each[:1] in (["stream"], ["config"])}):
+        changed = {each[1] for each in parts if each[:1] in (["stream"], ["config"]) and each[1:]}
+        for name in sorted(changed):
             if self._records.get("stream", name):
                 self._load()
             if self._definitions is not None:

@@ -14,11 +14,10 @@ from tests.vmq.streamed import streams_of
 from tests.vmq.streams.replay.test_port import payload_of, reading
 from tests.vmq.streams.support import options
 from vmq.broker import Broker
-from vmq.clustering.raft.records import decode
 from vmq.clustering.streams import cursors as module
 from vmq.clustering.streams.cursors import SharedCursor, furthest
-from vmq.streams.reader_places import CursorKey
 from vmq.streams.replay import cursors as limits
+from vmq_cluster.records import decode
 
 STREAM = options(filters=["s/#"], partitions=1)
 BOARD = "$replay/@board;from=earliest/s/#"
@@ -110,15 +109,11 @@ async def test_a_node_that_joins_brings_its_cursors(tmp_path: Path) -> None:
             await reading(peer, BOARD, username="anna")
             assert await payload_of(peer) == "0"
             await until(lambda: position(alone) == 1)
-        key = next(alone_key(each) for each, _ in clustering(alone).node.items(module.CURSORS))
-        clustering(alone).node.delete(module.CURSORS, module._encode_key(key))  # as before it was
+        node = clustering(alone).node
+        [(key, _)] = node.items(module.CURSORS)
+        node.delete(module.CURSORS, key)  # as before it was
     async with Broker(with_streams(tmp_path, "b", s=STREAM)) as again:
         await until(lambda: position(again) == 1)
-
-
-def alone_key(raw: bytes) -> CursorKey:
-    owner, _, name = raw.decode().partition("\0")
-    return CursorKey(owner, name)
 
 
 async def test_a_durable_session_goes_on_at_another_node(tmp_path: Path) -> None:

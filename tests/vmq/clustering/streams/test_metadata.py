@@ -11,12 +11,9 @@ from vmq.clustering.streams.metadata import (
     PlaceError,
     chosen,
     decode_definition,
-    decode_owner,
-    encode,
-    key_of,
     merge,
-    parts_of,
 )
+from vmq_cluster.records import encode
 
 NODES = st.sets(st.text("abcdef", min_size=1, max_size=3), min_size=1, max_size=8)
 
@@ -35,16 +32,6 @@ def test_partitions_spread() -> None:
     for partition in range(300):
         counts["abc".index(chosen("s", partition, "abc"))] += 1
     assert min(counts) > 60
-
-
-@given(st.sampled_from(["stream", "config", "owner", "node"]), st.text("a-z0", min_size=1))
-def test_keys_are_read_as_they_were_written(kind: str, name: str) -> None:
-    assert parts_of(key_of(kind, name, "x")) == [kind, name, "x"]  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("raw", [b"", b"\xff", b"stream", b"other\0x"])
-def test_what_is_no_key_is_passed_over(raw: bytes) -> None:
-    assert parts_of(raw) == []
 
 
 def test_of_owners_the_earlier_stays_of_definitions_the_later() -> None:
@@ -86,5 +73,3 @@ def test_what_is_no_definition_is_refused() -> None:
     for raw in (b"", b"{}", b"\xff", encode(Definition(options(filters=["a/#/b"]), "command", 1))):
         with pytest.raises(PlaceError, match="no definition"):
             decode_definition("s", raw)
-    assert decode_owner(b"nonsense") is None
-    assert decode_owner(None) is None
