@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from vmq.clustering.delivery.outboxes import Outboxes
 from vmq.clustering.messages.streams import AskCopy, CopyFound
+from vmq.clustering.streams.asking import Questions
 
 if TYPE_CHECKING:
     from vmq.clustering.streams.view import StreamsView
@@ -32,14 +33,13 @@ class GivenCopies:
     def __init__(self, streams: "StreamsView", outboxes: Outboxes) -> None:
         self._streams = streams
         self._outboxes = outboxes
-        self._last = streams.now()  # above those of an earlier life
-        self._asked: dict[int, asyncio.Future[bool]] = {}
+        self._questions = Questions[CopyFound](streams.now(), _AGAIN)
         #: The last question of each peer, and what comes of it: it may be asked again.
         self._answers: dict[str, tuple[int, asyncio.Future[bool]]] = {}
         #: Copies that become partitions of this node, which does not say so yet.
         self.coming: set[Partition] = set()
         outboxes.on(AskCopy, self._on_ask)
-        outboxes.on(CopyFound, self._on_found)
+        outboxes.on(CopyFound, self._questions.on_answer)
 
     async def is_whole(
         self, node: str, stream: str, partition: int, end: int, *, counts: bool = False
@@ -48,21 +48,21 @@ class GivenCopies:
 
         False as well if the node cannot be reached.
         """
-        self._last = number = self._last + 1
-        self._asked[number] = answer = asyncio.get_running_loop().create_future()
-        try:
-            while not answer.done() and node in self._streams.up():
-                question = AskCopy(number, stream, partition, end, counts)
-                self._outboxes.send_quick(node, question)
-                await asyncio.wait([answer], timeout=_AGAIN)
-        finally:
-            del self._asked[number]
-        return answer.done() and answer.result()
+        found: list[bool] = []
 
-    def _on_found(self, _peer: str, message: CopyFound) -> None:
-        answer = self._asked.get(message.question)
-        if answer is not None and not answer.done():
-            answer.set_result(message.is_whole)
+        def say(question: int) -> bool:
+            is_up = node in self._streams.up()
+            if is_up:
+                asked = AskCopy(question, stream, partition, end, counts)
+                self._outboxes.send_quick(node, asked)
+            return is_up
+
+        def take(answer: CopyFound) -> bool:
+            found.append(answer.is_whole)
+            return True
+
+        await self._questions.ask(say, take, None)
+        return found[:1] == [True]
 
     def _on_ask(self, peer: str, asked: AskCopy) -> None:
         number, answer = self._answers.get(peer, (0, None))

@@ -5,9 +5,6 @@ again until time is up: of whoever owns the partition then. The owner reads in t
 """
 
 import asyncio
-import logging
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
-from concurrent.futures import TimeoutError as FutureTimeoutError
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -15,6 +12,7 @@ import msgspec
 
 from vmq.clustering.delivery.outboxes import Outboxes
 from vmq.clustering.messages.streams import AskPage, PageFound
+from vmq.clustering.streams.asking import Questions, Readings, asked_in_loop
 from vmq.streams.log.cursor import LogReader, PartitionLog
 from vmq.streams.log.errors import StreamError
 from vmq.streams.log.message import StreamMessage
@@ -24,16 +22,9 @@ from vmq.streams.places import Page, PageQuery
 if TYPE_CHECKING:
     from vmq.clustering.streams.view import StreamsView
 
-log = logging.getLogger("vmq.cluster")
-
 #: Seconds that an owner has to answer, and until it is asked again.
 PATIENCE: Final = 10.0
 _AGAIN: Final = 1.0
-#: Seconds that the event loop may be late.
-_GRACE: Final = 5.0
-#: Pages that are read at a time for other nodes, and that may wait for that: more are asked for again.
-_READERS: Final = 2
-_MOST: Final = 64
 
 _DECODER: Final = msgspec.msgpack.Decoder(list[StreamMessage])
 
@@ -41,19 +32,13 @@ _DECODER: Final = msgspec.msgpack.Decoder(list[StreamMessage])
 class Pages:
     """The pages that this node asks for, and those that others ask of it. Made in the event loop."""
 
-    def __init__(self, streams: "StreamsView", outboxes: Outboxes) -> None:
+    def __init__(self, streams: "StreamsView", outboxes: Outboxes, readings: Readings) -> None:
         self._streams = streams
         self._outboxes = outboxes
+        self._readings = readings
         self._loop = asyncio.get_running_loop()
-        self._questions: dict[int, asyncio.Future[PageFound]] = {}
-        self._last = streams.now()  # above those of an earlier life
-        #: Questions of others that are being answered.
-        self._reading: set[tuple[str, int]] = set()
-        self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="vmq-pages")
-
-    def close(self) -> None:
-        """Reads nothing more."""
-        self._readers.shutdown(wait=False, cancel_futures=True)
+        self._questions = Questions[PageFound](streams.now(), _AGAIN)
+        self.on_answer = self._questions.on_answer
 
     # --- what this node asks
 
@@ -63,17 +48,7 @@ class Pages:
         Raises:
             StreamError: the owner cannot read them.
         """
-        asking = self.ask(stream, number, wanted)
-        try:
-            answer = asyncio.run_coroutine_threadsafe(asking, self._loop)
-        except RuntimeError:
-            asking.close()
-            return None  # the broker ends
-        try:
-            found = answer.result(PATIENCE + _GRACE)
-        except (FutureTimeoutError, CancelledError):
-            answer.cancel()
-            return None
+        found = asked_in_loop(self._loop, self.ask(stream, number, wanted), PATIENCE)
         if found is None:
             return None
         if found.error:
@@ -85,40 +60,29 @@ class Pages:
 
     async def ask(self, stream: str, number: int, wanted: PageQuery) -> PageFound | None:
         """Asks the owner for a page; None: it did not answer."""
-        self._last = question = self._last + 1
-        answer: asyncio.Future[PageFound] = self._loop.create_future()
-        self._questions[question] = answer
-        asked = AskPage(question, stream, number, *wanted)
-        try:
-            async with asyncio.timeout(PATIENCE):
-                while (node := self._streams.owner(stream, number)) is not None:
-                    self._outboxes.send_quick(node, asked)
-                    await asyncio.wait([answer], timeout=_AGAIN)
-                    if answer.done():
-                        return answer.result()
-        except TimeoutError:
-            pass
-        finally:
-            del self._questions[question]
-        return None
+        found: list[PageFound] = []
 
-    def on_answer(self, _peer: str, answer: PageFound) -> None:
-        """A peer has read a page."""
-        waiting = self._questions.get(answer.question)
-        if waiting is not None and not waiting.done():
-            waiting.set_result(answer)
+        def say(question: int) -> bool:
+            node = self._streams.owner(stream, number)
+            if node is not None:
+                self._outboxes.send_quick(node, AskPage(question, stream, number, *wanted))
+            return node is not None
+
+        def take(answer: PageFound) -> bool:
+            found.append(answer)
+            return True
+
+        await self._questions.ask(say, take, PATIENCE)
+        return found[0] if found else None
 
     # --- what others ask
 
     def on_ask(self, peer: str, asked: AskPage) -> None:
         """A peer asks for a page. If the partition is another node's, the peer will hear of that, and ask there."""
-        key = (peer, asked.question)
         partition = self._own(asked)
-        if partition is None or key in self._reading or len(self._reading) >= _MOST:
-            return
-        self._reading.add(key)
-        reading = self._readers.submit(read, partition, asked)
-        reading.add_done_callback(partial(self._read, key, asked))
+        if partition is not None:
+            reading = partial(read, partition, asked)
+            self._readings.begin((peer, asked), reading, partial(self._answer, peer, asked))
 
     def _own(self, asked: AskPage) -> PartitionLog | None:
         """The partition, if this node has it."""
@@ -130,22 +94,9 @@ class Pages:
             return None
         return stream.partitions[asked.partition]
 
-    def _read(self, key: tuple[str, int], asked: AskPage, done: "Future[PageFound]") -> None:
-        """A page is read, in a thread; or will not be."""
-        if not done.cancelled():
-            try:
-                self._loop.call_soon_threadsafe(self._answer, key, asked, done)
-            except RuntimeError:
-                pass  # the broker has ended
-
-    def _answer(self, key: tuple[str, int], asked: AskPage, done: "Future[PageFound]") -> None:
-        self._reading.discard(key)
-        peer, _ = key
-        error = done.exception()
-        if error is not None:
-            log.error("cannot read the stream %s for %s: %s", asked.stream, peer, error)
-        elif self._own(asked) is not None:  # else it may have been deleted here while it was read
-            self._outboxes.send_quick(peer, done.result())
+    def _answer(self, peer: str, asked: AskPage, found: PageFound) -> None:
+        if self._own(asked) is not None:  # else it may have been deleted here while it was read
+            self._outboxes.send_quick(peer, found)
 
 
 def read(partition: PartitionLog, asked: AskPage) -> PageFound:

@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection
 from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeoutError
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from vmq.clustering.delivery.outboxes import Outboxes
@@ -19,6 +19,7 @@ from vmq.clustering.messages.streams import (
     PageFound,
     PartitionRows,
 )
+from vmq.clustering.streams.asking import Questions, Readings, asked_in_loop
 from vmq.clustering.streams.pages import Pages
 from vmq.clustering.streams.rows import EMPTY, RowsError, newest_of, pack, unpack
 from vmq.streams.extents import extent_of
@@ -38,8 +39,6 @@ log = logging.getLogger("vmq.cluster")
 
 #: Seconds until a question is asked again.
 _AGAIN: Final = 0.5
-#: Seconds that the event loop may be late.
-_GRACE: Final = 5.0
 
 Found = dict[int, PartitionExtent]
 
@@ -51,9 +50,13 @@ class RemotePartitions:
         self._streams = streams
         self._outboxes = outboxes
         self._loop = asyncio.get_running_loop()
-        self._questions: dict[int, Callable[[Offsets], None]] = {}
-        self._last = 0
-        self.pages = Pages(streams, outboxes)
+        self._questions = Questions[Offsets](streams.now(), _AGAIN)
+        self._readings = Readings()
+        self.pages = Pages(streams, outboxes, self._readings)
+
+    def close(self) -> None:
+        """Reads nothing more for others."""
+        self._readings.close()
 
     # --- what Flight asks, in its threads
 
@@ -86,60 +89,40 @@ class RemotePartitions:
     def append(self, stream: str, partition: int, rows: "pa.RecordBatch") -> "Future[bool]":
         done: Future[bool] = Future()
         if self.replicates(stream):
-            return self._append_replicated(stream, partition, rows, done)
-        raw = pack(rows)
+            size, gathered = rows.nbytes, Gathering.of(rows)
+            send = partial(self._append_replicated, stream, partition, gathered, size)
+        else:
+            send = partial(self.send_rows, stream, partition, -1, pack(rows))
 
-        def send() -> None:
-            if not self.send_rows(stream, partition, -1, raw, done.set_result):
+        def send_in_loop() -> None:
+            if not send(done.set_result):
                 done.set_result(False)
             self._outboxes.flush()
 
         try:
-            self._loop.call_soon_threadsafe(send)
+            self._loop.call_soon_threadsafe(send_in_loop)
         except RuntimeError:
             done.set_result(False)  # the broker ends
         return done
 
     def replicates(self, stream: str) -> bool:
-        return (
-            self._streams.replicas.groups is not None
-            and self._streams.replicas.groups.places.covers(stream)
-        )
+        return self._streams.replicas.covers(stream)
 
     def _append_replicated(
-        self, stream: str, partition: int, rows: "pa.RecordBatch", done: "Future[bool]"
-    ) -> "Future[bool]":
-        gathered = Gathering.of(rows)
-
-        def send() -> None:
-            catalog, groups = self._streams.catalog, self._streams.replicas.groups
-            known = None if catalog is None else catalog.streams.get(stream)
-            if known is None or groups is None:
-                done.set_result(False)
-                return
-            groups.roads.append_rows(known, partition, gathered, rows.nbytes, done.set_result)
-            self._outboxes.flush()
-
-        try:
-            self._loop.call_soon_threadsafe(send)
-        except RuntimeError:
-            done.set_result(False)  # the broker ends
-        return done
+        self, stream: str, partition: int, rows: Gathering, size: int, done: Callable[[bool], None]
+    ) -> bool:
+        catalog, groups = self._streams.catalog, self._streams.replicas.groups
+        known = None if catalog is None else catalog.streams.get(stream)
+        if known is None or groups is None:
+            return False
+        groups.roads.append_rows(known, partition, rows, size, done)
+        return True
 
     def _asked(
         self, stream: str, time: int, patience: float, wanted: Collection[int] | None
     ) -> Found:
         asking = self.ask(stream, time, patience, wanted)
-        try:
-            answer = asyncio.run_coroutine_threadsafe(asking, self._loop)
-        except RuntimeError:
-            asking.close()
-            return {}
-        try:
-            return answer.result(patience + _GRACE)
-        except FutureTimeoutError:
-            answer.cancel()
-            return {}
+        return asked_in_loop(self._loop, asking, patience) or {}
 
     # --- in the event loop
 
@@ -149,7 +132,7 @@ class RemotePartitions:
             case AskOffsets():
                 self.on_ask(peer, message)
             case Offsets():
-                self.on_answer(peer, message)
+                self._questions.on_answer(peer, message)
             case AskPage():
                 self.pages.on_ask(peer, message)
             case PageFound():
@@ -164,37 +147,19 @@ class RemotePartitions:
         found: Found = {}
         if known is None:
             return found
-        news = asyncio.Event()
 
-        def take(answer: Offsets) -> None:
+        def say(question: int) -> bool:
+            missing = self._missing(known, found, wanted)
+            for node in missing:
+                self._outboxes.send_quick(node, AskOffsets(question, stream, time))
+            return bool(missing)
+
+        def take(answer: Offsets) -> bool:
             found.update(extents_in(answer))
-            news.set()
+            return not self._missing(known, found, wanted)
 
-        self._last = question = self._last + 1
-        self._questions[question] = take
-        try:
-            async with asyncio.timeout(patience):
-                while missing := self._missing(known, found, wanted):
-                    for node in missing:
-                        self._outboxes.send_quick(node, AskOffsets(question, stream, time))
-                    await self._answered(known, found, wanted, news)
-        except TimeoutError:
-            pass
-        finally:
-            del self._questions[question]
+        await self._questions.ask(say, take, patience)
         return found
-
-    async def _answered(
-        self, stream: "Stream", found: Found, wanted: Collection[int] | None, news: asyncio.Event
-    ) -> None:
-        """Returns once everything is there, or it is time to ask again."""
-        try:
-            async with asyncio.timeout(_AGAIN):
-                while self._missing(stream, found, wanted):
-                    news.clear()
-                    await news.wait()
-        except TimeoutError:
-            pass
 
     def _missing(self, stream: "Stream", found: Found, wanted: Collection[int] | None) -> set[str]:
         """The owners that have not answered for all that is theirs."""
@@ -205,12 +170,6 @@ class RemotePartitions:
             if node is not None and number not in found and (wanted is None or number in wanted)
         }
 
-    def on_answer(self, _peer: str, answer: Offsets) -> None:
-        """A peer says what it has."""
-        take = self._questions.get(answer.question)
-        if take is not None:
-            take(answer)
-
     def on_ask(self, peer: str, asked: AskOffsets) -> None:
         """A peer asks what this node has."""
         catalog = self._streams.catalog
@@ -219,9 +178,9 @@ class RemotePartitions:
             return
         if asked.time < 0:
             self._answer(peer, asked, stream)
-        else:  # takes reading
-            answering = self._loop.run_in_executor(None, self._at_time, stream, asked.time)
-            answering.add_done_callback(lambda done: self._answer_time(peer, asked, done))
+        else:
+            reading = partial(self._at_time, stream, asked.time)
+            self._readings.begin((peer, asked), reading, partial(self._answer_time, peer, asked))
 
     def _answer(self, peer: str, asked: AskOffsets, stream: "Stream") -> None:
         found = {number: extent_of(stream.partitions[number]) for number in self._own(stream)}
@@ -237,17 +196,11 @@ class RemotePartitions:
         return found
 
     def _answer_time(
-        self, peer: str, asked: AskOffsets, done: "asyncio.Future[list[tuple[int, int, int, int]]]"
+        self, peer: str, asked: AskOffsets, read: list[tuple[int, int, int, int]]
     ) -> None:
-        error = done.exception()
-        if error is None:
-            # What has gone to another node meanwhile may have been deleted here while it was read.
-            found = [
-                each for each in done.result() if self._streams.owner(asked.stream, each[0]) is None
-            ]
-            self._outboxes.send_quick(peer, Offsets(asked.question, found))
-        else:
-            log.error("cannot tell %s of the stream %s: %s", peer, asked.stream, error)
+        # What has gone to another node meanwhile may have been deleted here while it was read.
+        found = [each for each in read if self._streams.owner(asked.stream, each[0]) is None]
+        self._outboxes.send_quick(peer, Offsets(asked.question, found))
 
     def _own(self, stream: "Stream") -> list[int]:
         return [number for number, node in enumerate(self._streams.owners(stream)) if node is None]

@@ -190,7 +190,7 @@ class Streams(StreamFinder):
             self.handover = None
         self.replicas.close()
         if self.places is not None:
-            self.places.pages.close()
+            self.places.close()
         self.catalog = self.places = self._definitions = None
         self._is_started = False
 

@@ -12,8 +12,8 @@ from tests.vmq.clustering.stream_nodes import TOPICS, fill, kept, leave, nodes, 
 from tests.vmq.streamed import streams_of
 from tests.vmq.streams.support import options
 from vmq.broker import Broker
-from vmq.clustering.messages.streams import AskPage
-from vmq.clustering.streams import pages
+from vmq.clustering.messages.streams import AskOffsets, AskPage
+from vmq.clustering.streams import asking
 from vmq.clustering.streams.pages import read
 from vmq.streams.log.errors import StreamError
 from vmq.streams.log.message import TailQuery
@@ -79,11 +79,17 @@ async def test_questions_of_others_are_bounded(
         # Another one's partition, or none: whoever asks finds out elsewhere.
         for number in (7, 0):
             places.pages.on_ask("z", AskPage(1, "s" if number else "t", number, 0, 1, 1, 1))
-        assert not places.pages._reading
-        monkeypatch.setattr(pages, "_MOST", 1)
-        for question in (1, 1, 2):
-            places.pages.on_ask("z", AskPage(question, "s", 0, 0, 1, 1, 1))
-        assert places.pages._reading == {("z", 1)}
-        await until(lambda: not places.pages._reading)
+        under_way = places._readings._under_way
+        assert not under_way
+        monkeypatch.setattr(asking, "_MOST", 1)
+        asked = (
+            [AskPage(each, "s", 0, 0, 1, 1, 1) for each in (1, 1, 2)],
+            [AskOffsets(1, "s", 1)] * 2,
+        )
+        for questions in asked:
+            for each in questions:
+                places.on_message("z", each)
+            assert under_way == {("z", questions[0])}
+            await until(lambda: not under_way)
         found = read(stream(owner, "s").partitions[0], AskPage(3, "s", 0, 0, 1 << 40, 9, 0))
         assert (found.question, found.next, found.error) == (3, 1, "")
