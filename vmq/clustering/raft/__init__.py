@@ -9,7 +9,8 @@ metadata and the producers (`service`).
 | `produce` | how rows of several producers become one batch |
 | `groups` | the thread: the host of the groups, their partitions, the clock; and the loop's own passes |
 | `decisions` | what the leader of the meta group has decided, and proposes next |
-| `meta` | the meta group on this node |
+| `system` | the log of a group of no stream on this node |
+| `meta`, `cursors` | the meta group; the log of consumer groups |
 | `records` | what the metadata say of it: hints, and copies of what was decided |
 | `producer`, `appender` | the messages of this node on their way to the leaders |
 | `converting` | streams of one copy that get more |

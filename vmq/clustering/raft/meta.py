@@ -1,6 +1,5 @@
 """The meta group on one node, in the thread of the groups: its log, what is decided, and what its leader proposes."""
 
-import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
@@ -8,23 +7,15 @@ from typing import Final
 
 import msgspec
 
-from vmq.clustering.raft.decisions import Known, meta_voters, next_commands
+from vmq.clustering.raft.decisions import Known, next_commands
 from vmq.clustering.raft.groups.thread import GroupThread
-from vmq.clustering.raft.produce import Take
-from vmq.config.streams import StreamOptions
-from vmq.streams.log.cursor import LogReader
-from vmq.streams.log.gathering import Gathering
-from vmq.streams.log.keys import Keys
-from vmq.streams.replica.partition import ReplicaPartition
+from vmq.clustering.raft.system import SystemLog
 from vmq_cluster.raft.group import Group
 from vmq_cluster.raft.members import Members
-from vmq_cluster.raft.messages import Mark
 from vmq_cluster.raft.meta import Definitions, Placement, RefusedError, encode
 
-#: Its log is on the disk itself: what it decides must outlive a power failure of all.
-_OPTIONS: Final = StreamOptions(
-    filters=["meta"], durability="fsync", key="topic", retention_age="never", segment_age="never"
-)
+#: Bytes of a segment; all of them stay.
+_SEGMENT: Final = 128 << 20
 
 
 class MetaDecisions(msgspec.Struct, frozen=True):
@@ -94,7 +85,7 @@ class DecisionTeller:
         return MetaDecisions(applied, leads, found.hosts, streams, groups, is_whole, gone, members)
 
 
-class MetaGroup:
+class MetaGroup(SystemLog):
     """The meta group of this node's cluster.
 
     Args:
@@ -111,17 +102,9 @@ class MetaGroup:
         name: str,
         on_decided: Callable[[MetaDecisions], None],
     ) -> None:
-        self.name = name
-        self.known = Known()
-        self._thread = thread
+        super().__init__(thread, folder, name, "meta", _SEGMENT)
         self._on_decided = on_decided
-        self._partition = ReplicaPartition(folder, "meta", 0, _OPTIONS)
-        self._reader = LogReader(self._partition, ["payload"])
-        self._keys = Keys(_OPTIONS)
         self._definitions = Definitions()
-        self._applied = 0
-        #: The term of the last unclean election that is in the log.
-        self._unclean = 0
         self._teller = DecisionTeller(self._definitions)
         #: Voters of groups that are not decided yet.
         self._news: dict[str, tuple[tuple[str, ...], int]] = {}
@@ -129,28 +112,12 @@ class MetaGroup:
         #: With what was decided by then, and known, there was nothing to propose.
         self._idle: tuple[int, Known] | None = None
 
-    def open(self, first: tuple[str, ...]) -> None:
-        """Opens its log; `first`: who began the group, if that is to be done."""
-        self._thread.open(self.name, self._partition, self._keys, first)
+    def _forget(self) -> None:
+        self._idle = None
+        self._definitions = Definitions()
+        self._teller.begin_anew(self._definitions)
 
-    def close(self) -> None:
-        """Lets go of it, for another one counts."""
-        self._thread.close(self.name, erase=True)
-
-    def _catch_up(self, group: Group) -> None:
-        unclean = group.replica.state.last_unclean[1]
-        if unclean != self._unclean:  # it took back, perhaps, what was decided here
-            self._unclean, self._applied, self._idle = unclean, 0, None
-            self._definitions = Definitions()
-            self._teller.begin_anew(self._definitions)
-        end = self._partition.end
-        if end > self._applied:
-            for chunk in self._reader.read(max(self._applied, self._partition.earliest), end):
-                for row in chunk.rows.column(0).to_pylist():
-                    self._apply(row)
-            self._applied = end
-
-    def _apply(self, row: bytes) -> None:
+    def _apply(self, _offset: int, row: bytes) -> None:
         try:
             self._definitions.apply(row)
         except (RefusedError, msgspec.MsgspecError):
@@ -161,26 +128,19 @@ class MetaGroup:
         if known is not None:
             self.known = known
             self._news.update(known.members)
-        opened = self._thread.opened.get(self.name)
-        group = None if opened is None else opened.group
-        if group is None:
+        if (group := self._group) is None:
             return
         self._catch_up(group)
-        leading = group.leading
-        leads = leading is not None and leading.is_established
+        leads = self._leads(group)
         if leads and self._applied >= group.replica.commit and not self._is_proposing:
-            self._propose()
-        if leads and self.known.hosts:
-            voters = meta_voters(group.replica.members.voters, self.known.hosts, self.known.labels)
-            self._thread.aim({self.name: voters})
+            self._propose(group)
+        if leads:
+            self._aim(group)
         self._tell(leads, group.replica.members)
 
-    def _propose(self) -> None:
-        if (
-            self._idle is not None
-            and self._idle[0] == self._applied
-            and self._idle[1] is self.known
-        ):
+    def _propose(self, group: Group) -> None:
+        idle = self._idle
+        if idle is not None and idle[0] == self._applied and idle[1] is self.known:
             return
         groups = self._definitions.groups
         self._news = {
@@ -192,16 +152,8 @@ class MetaGroup:
         if not commands:
             self._idle = (self._applied, self.known)
             return
-        opened = self._thread.opened[self.name]
-        assert opened.group is not None
-        store, boot = self._thread.name, f"{self._thread.host.boot:012}"
-        first = opened.group.replica.state.producers.next.get((store, boot), 0)
-        rows = Gathering()
-        now = int(time.time() * 1_000_000)
-        rows.add_run(b"meta", [encode(each) for each in commands], 0, "", now)
-        mark = Mark(store, boot, first, len(commands))
         self._is_proposing = True
-        self._thread.take(Take(self.name, mark, rows, 0, False, self._on_answer))
+        self._propose_rows(group, [encode(each) for each in commands], self._on_answer)
 
     def _on_answer(self, _status: int) -> None:
         self._is_proposing = False

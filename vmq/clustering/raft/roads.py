@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from vmq.clustering.delivery.backlog import Backlog
 from vmq.clustering.delivery.outboxes import Outboxes
@@ -12,6 +12,7 @@ from vmq.clustering.delivery.pace import Pace
 from vmq.clustering.messages.raft import GroupEnvelope, Produce, Produced
 from vmq.clustering.raft.appender import ReplicatedAppender
 from vmq.clustering.raft.dotted import DottedProducer, DottedRow
+from vmq.clustering.raft.groups.passes import LoopPasses
 from vmq.clustering.raft.kept import KeptMessages, gathering_of, produce, size_of
 from vmq.clustering.raft.places import Key, Places
 from vmq.clustering.raft.produce import ELSEWHERE, REFUSED, Sent, Take
@@ -32,22 +33,6 @@ _AHEAD: Final = 300_000_000
 _MOST: Final = 10_000
 
 
-class NodeGroups(Protocol):
-    """The groups of this node, as producers see them."""
-
-    def take(self, take: Take) -> None:
-        """Rows for a group."""
-
-    def in_loop(self, what: Callable[[int], None]) -> Callable[[int], None]:
-        """What the groups call with an answer that is for the loop."""
-
-    def boot(self) -> str:
-        """What tells a producer from its earlier lives; each one is above those before."""
-
-    def tell_leader(self, group: str) -> None:
-        """Something leaves for the node of a group's leader."""
-
-
 class Roads:
     """The producers. In the event loop.
 
@@ -66,7 +51,7 @@ class Roads:
 
     def __init__(
         self,
-        groups: NodeGroups,
+        groups: LoopPasses,
         places: Places,
         catalog: "Catalog",
         outboxes: Outboxes,
@@ -165,40 +150,33 @@ class Roads:
         """The producer of a partition, which may have no place yet; None: there is none, or the broker ends."""
         key = (stream, number)
         found = self._producers.get(key)
-        if found is not None:
-            return found
-        place, known = self._places.places.get(key), self._catalog.streams.get(stream)
-        if known is None or self._is_closed:
-            return None
-        made = Producer(
-            "" if place is None else place.group,
-            known.options.acknowledged_by,
-            self,
-            lambda count: self._lose(stream, count),
-            self.backlog,
-            self._kept.keeper(key, is_synced=known.options.durability == "fsync"),
-        )
-        made.keeps = known.options.without_quorum == "keep"
-        made.is_held = stream in self._held
-        self._producers[key] = made
-        return made
+        if found is None and (known := self._known(stream)) is not None:
+            is_synced = known.options.durability == "fsync"
+            given = *self._given(known, key), self._kept.keeper(key, is_synced)
+            found = self._producers[key] = Producer(*given)
+            found.keeps = known.options.without_quorum == "keep"
+            found.is_held = stream in self._held
+        return found
 
     def dotted(self, stream: str, number: int) -> DottedProducer | None:
         """The same for rows with dots."""
         key = (stream, number)
         found = self._dotted.get(key)
-        if found is not None:
-            return found
-        place, known = self._places.places.get(key), self._catalog.streams.get(stream)
-        if known is None or self._is_closed:
-            return None
-        group = "" if place is None else place.group
-        acks = known.options.acknowledged_by
-        on_loss = partial(self._lose, stream)
-        made = DottedProducer(group, acks, self, on_loss, self.backlog)
-        made.is_held = stream in self._held
-        self._dotted[key] = made
-        return made
+        if found is None and (known := self._known(stream)) is not None:
+            found = self._dotted[key] = DottedProducer(*self._given(known, key))
+            found.is_held = stream in self._held
+        return found
+
+    def _known(self, stream: str) -> "Stream | None":
+        return None if self._is_closed else self._catalog.streams.get(stream)
+
+    def _given(
+        self, stream: "Stream", key: Key
+    ) -> "tuple[str, str, Roads, Callable[[int], None], Backlog]":
+        """What both are made of."""
+        place = self._places.places.get(key)
+        group, acks = "" if place is None else place.group, stream.options.acknowledged_by
+        return group, acks, self, partial(self._lose, stream.name), self.backlog
 
     def add_row(
         self,
