@@ -40,14 +40,7 @@ from vmq_cluster.raft.effects import (
 )
 from vmq_cluster.raft.group import Group
 from vmq_cluster.raft.host import Host
-from vmq_cluster.raft.messages import (
-    Append,
-    Campaign,
-    Files,
-    Nudge,
-    decode,
-    encode,
-)
+from vmq_cluster.raft.messages import Append, Campaign, Files, Nudge, decode, encode
 from vmq_cluster.raft.options import RaftOptions
 
 log = logging.getLogger("vmq.cluster")
@@ -58,6 +51,8 @@ _FIRST: Final = 0.3
 _RETRY: Final = 0.5
 #: Seconds that other threads wait for this one: it may end just then.
 _ANSWER: Final = 10.0
+#: Bytes that other nodes have said and that wait, as while the disk hangs; what is over that they say again.
+WAITING: Final = 128 << 20
 #: Logs that are synced at the same time.
 _SYNCS: Final = 8
 
@@ -101,6 +96,8 @@ class GroupThread:
         #: Groups that this node is to lead first, and when it stands: leaders are spread as they were placed.
         self._preferred: list[tuple[float, str]] = []
         self._pool = ThreadPoolExecutor(_SYNCS, thread_name_prefix="vmq-groups-sync")
+        #: Bytes that other nodes have said, as the event loop counts them, and those that the thread has heard.
+        self._said = self._heard = 0
         #: When the thread looks at the time again.
         self._due = 0.0
         self._gives_away = False
@@ -118,8 +115,10 @@ class GroupThread:
         self.turns.post(function, *arguments)
 
     def receive(self, peer: str, raw: bytes) -> None:
-        """A node says something."""
-        self.turns.put(lambda: self._receive(peer, raw))
+        """A node says something; as good as lost where too much waits."""
+        if self._said - self._heard + len(raw) <= WAITING:
+            self._said += len(raw)
+            self.turns.put(lambda: self._receive(peer, raw))
 
     def take(self, take: Take) -> None:
         """A producer hands in rows."""
@@ -395,6 +394,7 @@ class GroupThread:
     # --- what happens
 
     def _receive(self, peer: str, raw: bytes) -> None:
+        self._heard += len(raw)
         try:
             envelope = checked(peer, decode(raw))
         except MalformedError as error:

@@ -16,7 +16,7 @@ from tests.vmq.streams.replica.support import failing_syncs, partition_in
 from tests.vmq.streams.support import options
 from vmq.clustering.raft.groups.envelopes import checked
 from vmq.clustering.raft.groups.opened import has_part
-from vmq.clustering.raft.groups.thread import GroupThread
+from vmq.clustering.raft.groups.thread import WAITING, GroupThread
 from vmq.clustering.raft.produce import DONE, ELSEWHERE, Take
 from vmq.clustering.raft.records import node_of
 from vmq.streams.log.gathering import Gathering
@@ -163,3 +163,18 @@ def test_a_quiet_leader_whose_disk_or_thread_stops_is_replaced(tmp_path: Path, w
     may_go_on.set()
     for each in nodes.threads.values():
         each.stop()
+
+
+def test_of_what_others_say_only_so_much_waits_for_a_thread_that_hangs(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    node, goes_on = Node(tmp_path), threading.Event()
+    node.thread.post(goes_on.wait)
+    for _ in range(3):
+        node.thread.receive("b", bytes(WAITING // 2))
+    goes_on.set()
+    reach(lambda: caplog.text.count("is passed over") == 2)
+    node.thread.receive("b", b"")
+    node.thread.turns.call(int).result(10)
+    node.thread.stop()
+    assert caplog.text.count("is passed over") == 3
