@@ -47,6 +47,8 @@ class KeptFile:
     def __init__(self, path: Path, is_synced: bool) -> None:
         self._path = path
         self._is_synced = is_synced
+        #: The folder is known to have it after a power failure, too.
+        self._is_listed = False
         #: Where what counts ends, if there is more that could not be cut off.
         self._torn_at: int | None = None
 
@@ -82,20 +84,20 @@ class KeptFile:
 
     def add(self, batches: Sequence[Produce]) -> None:
         """Keeps more. Raises `OSError`; then none of them counts."""
-        is_new = not self._path.exists()
         with self._path.open("ab") as file:
             if self._torn_at is not None:
                 file.truncate(self._torn_at)
             before = self._torn_at = file.seek(0, os.SEEK_END)
             try:
                 self._write(file.fileno(), batches)
+                if self._is_synced and not self._is_listed:
+                    sync_folder(self._path.parent)
             except BaseException:
                 file.truncate(before)
                 self._torn_at = None
                 raise
             self._torn_at = None
-        if is_new and self._is_synced:
-            sync_folder(self._path.parent)
+            self._is_listed = True
 
     def replace(self, batches: Sequence[Produce]) -> None:
         """Keeps these instead of all that was kept. Raises `OSError`."""
@@ -117,6 +119,7 @@ class KeptFile:
     def drop(self) -> None:
         """A leader has them all."""
         self._path.unlink(missing_ok=True)
+        self._is_listed = False
         self._torn_at = None
 
 

@@ -3,12 +3,14 @@
 import os
 import tempfile
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vmq.clustering.messages.raft import Produce
+from vmq.clustering.raft import kept
 from vmq.clustering.raft.kept import KeptFile, produce
 from vmq.clustering.raft.produce import Sent
 from vmq.streams.log.gathering import Gathering
@@ -70,6 +72,19 @@ def test_what_is_kept_is_replaced_and_dropped(tmp_path: Path) -> None:
     file.drop()
     assert file.read() == []
     assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_counts_before_the_folder_has_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept, "sync_folder", sync := Mock(side_effect=[OSError("full"), None]))
+    file = KeptFile(tmp_path / "s-0.kept", is_synced=True)
+    with pytest.raises(OSError, match="full"):
+        file.add([made(0, b"a")])
+    assert file.read() == []
+    for each in made(0, b"a"), made(1, b"b"):
+        file.add([each])
+    assert sync.call_count == 2
 
 
 def test_who_cannot_write_keeps_nothing_of_it(
