@@ -4,7 +4,8 @@ A partition has the owner that its record names, as long as that is a member. El
 on one by rendezvous hashing, and that one writes the record. Whoever had rows of a partition before there was a record
 writes it first. One that takes over from a node that is no member any more, and whose rows are not here, begins with an
 offset that none of those could have reached: a reader that comes from there is told that they are gone, and does not
-take new messages for ones that it has seen. So does a node that has lost its disk.
+take new messages for ones that it has seen. The record follows once that is on the disk: who is killed before does it
+again. So does a node that has lost its disk.
 """
 
 from collections.abc import Callable, Set
@@ -101,10 +102,21 @@ class Owners:
             return self._name, 0
         wanted = chosen(stream.name, number, self._keepers)
         if wanted == self._name and self._counts(was_owned=record is not None):
-            if record is not None:
-                self._begin_at(stream, number, records.now() * 1000)
-            records.own(stream.name, number, wanted)
+            if record is None or self._is_behind(stream, number, record.since):
+                records.own(stream.name, number, wanted)
         return wanted, 0
+
+    def _is_behind(self, stream: "Stream", number: int, since: int) -> bool:
+        """Whether a partition is here, or begins with an offset that its last owner, since then, has not reached.
+
+        Else it is to begin with one.
+        """
+        partition, least = stream.partitions[number], (since + 1) * 1000
+        is_here = partition.kept != partition.end or partition.damage is not None
+        if not is_here and partition.end < least:
+            self._begin_at(stream, number, max(self._records.now() * 1000, least))
+            return False
+        return True
 
     def _counts(self, *, was_owned: bool) -> bool:
         """Whether a record of this node is true for all.

@@ -262,11 +262,17 @@ class RemotePartitions:
         stream.appender.messages += rows.num_rows
         return catalog.commits.add(item, rows.nbytes)
 
-    def begin_at(self, stream: "Stream", number: int, offset: int) -> None:
-        """Has a partition of this node without rows of its own begin with an offset."""
-        item = Item(stream.partitions[number], EMPTY, stream.appender.keys)
+    def begin_at(
+        self, stream: "Stream", number: int, offset: int, then: Callable[[], None]
+    ) -> None:
+        """Has a partition of this node without rows of its own begin with an offset; `then` follows once it does."""
+        item, commits = (
+            Item(stream.partitions[number], EMPTY, stream.appender.keys),
+            stream.appender.commits,
+        )
         item.first = offset
-        stream.appender.commits.add(item, 0)
+        commits.add(item, 0)
+        asyncio.ensure_future(commits.wait()).add_done_callback(lambda _: then())
 
 
 def extents_in(answer: Offsets) -> Found:

@@ -478,7 +478,7 @@ class Streams(StreamFinder):
 
     def _begin_at(self, stream: "Stream", number: int, offset: int) -> None:
         if self.places is not None:
-            self.places.begin_at(stream, number, offset)
+            self.places.begin_at(stream, number, offset, self._look_again)
 
     def _load(self) -> None:
         if self.catalog is None and not self.failure and self._is_started:

@@ -6,7 +6,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import randbytes
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
+
+import pytest
 
 from tests.support.until import PATIENCE, until
 from tests.vmq.clustering.device import Device
@@ -33,6 +37,8 @@ from tests.vmq.streamed import payloads_of, streams_of
 from tests.vmq.streams.support import options, read_all
 from vmq.admin import cluster as admin
 from vmq.broker import Broker
+from vmq.clustering.streams.metadata import Ownership
+from vmq.clustering.streams.owners import Owners
 from vmq.streams.log.cursor import LogReader
 
 
@@ -290,3 +296,20 @@ async def test_an_owner_that_has_lost_its_disk_gives_no_offset_out_again(tmp_pat
             partition = stream(empty, "s").partitions[0]
             assert partition.earliest > 1_000_000_000
             assert await payloads_of(empty, "s") == [f"two {each}".encode() for each in TOPICS]
+
+
+@pytest.mark.parametrize(("since", "begin"), [(5, 7_000), (9, 10_000)])  # its clock was ahead
+def test_who_owns_a_lost_log_says_so_once_it_begins_behind_that(since: int, begin: int) -> None:
+    """A crash before that would leave a record, and offsets that were given out before."""
+    records, begun = Mock(), list[int]()
+    records.owner.return_value, records.now.return_value = Ownership("gone", since), 7
+    partition = SimpleNamespace(number=0, kept=0, end=0, damage=None, is_copy=False)
+    found: Any = SimpleNamespace(name="s", is_replicated=False, partitions=[partition])
+    owners = Owners("a", records, lambda *given: begun.append(given[2]))
+    owners.look(Mock(streams={"s": found}), {"a", "b"}, {"a"})
+    assert begun == [begin]
+    records.own.assert_not_called()
+    partition.kept = partition.end = begin
+    owners.look(Mock(streams={"s": found}), {"a", "b"}, {"a"})
+    assert begun == [begin]
+    records.own.assert_called_once_with("s", 0, "a")
