@@ -255,7 +255,9 @@ class Replicas:
         except RowsError as error:
             log.error("rows from %s for the stream %s: %s", peer, message.stream, error)
             return None
-        if producer is None or not rows.num_rows:
+        if producer is None:
+            return Durable(), 1  # never: its sender keeps them
+        if not rows.num_rows:
             return None
         stream.appender.messages += rows.num_rows
         return producer.safe, producer.add(Gathering.of(rows), rows.nbytes)

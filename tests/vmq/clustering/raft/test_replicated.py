@@ -11,6 +11,7 @@ from unittest.mock import patch
 
 import pytest
 
+from tests.support.present import present
 from tests.support.until import PATIENCE, until
 from tests.vmq.cli.program import here
 from tests.vmq.clustering.nodes import address, clustering
@@ -29,8 +30,10 @@ from vmq.admin import streams as admin
 from vmq.admin.cluster import drain
 from vmq.admin.streams import list_streams, show_stream
 from vmq.broker import Broker
+from vmq.clustering.messages.streams import PartitionRows
 from vmq.clustering.raft.records import ReplicaPlace
 from vmq.clustering.streams.metadata import chosen
+from vmq.clustering.streams.rows import EMPTY, pack
 from vmq.streams.catalog import Stream
 from vmq.streams.log.cursor import LogReader
 from vmq.streams.log.gathering import Gathering
@@ -299,6 +302,11 @@ async def test_a_node_that_can_have_no_groups_takes_nothing_for_replicated_strea
         assert any("cannot keep replicas" in each for each in broker.health())
         with pytest.raises(ConnectionError):
             await broker.publish("s/t", b"1", qos=1)
+        rows = PartitionRows("s", 0, -1, pack(EMPTY))
+        safe, number = present(
+            clustering(broker).streams.replicas.take_rows("b", stream(broker, "s"), rows)
+        )
+        assert safe.reached < number  # whoever has them keeps them
 
 
 async def test_a_flipped_bit_below_the_commit_index_costs_nothing_but_a_fetch(
