@@ -24,7 +24,7 @@ class Introductions:
         self._records = records
         self._outboxes = outboxes
         self._up = up
-        self._told: set[tuple[str, str]] = set()
+        self._told: set[tuple[str, str]] = set()  # peer and stream
         #: Who is to say that it has a stream open.
         self._asked: set[tuple[str, asyncio.Future[bool]]] = set()
 
@@ -45,6 +45,10 @@ class Introductions:
     def forget(self, peer: str) -> None:
         """A peer is down: likewise."""
         self._forget(lambda each: each == peer)
+
+    def end(self, stream: str) -> None:
+        """A stream was deleted: another one may get its name."""
+        self._told = {each for each in self._told if each[1] != stream}
 
     def _forget(self, is_gone: Callable[[str], bool]) -> None:
         self._told = {each for each in self._told if not is_gone(each[0])}

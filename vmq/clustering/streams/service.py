@@ -459,6 +459,7 @@ class Streams(StreamFinder):
         self.damage.look(catalog)
         for name in self._taps.keys() - catalog.streams.keys():
             del self._taps[name]
+            self.introductions.end(name)
         keepers = self.keepers()
         self._owners.look(catalog, self._members, keepers)
         self._addresses = {
