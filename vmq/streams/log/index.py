@@ -17,11 +17,8 @@ import crc32c
 SPACING: Final = 65_536
 
 _MAGIC: Final = b"vmqx"
-#: That of an index which tells its rows, and that of those before: there each offset counts for one.
 _VERSION: Final = 2
-_WITHOUT_ROWS: Final = 1
 _HEAD: Final = struct.Struct("<4sHHqqqqqqqq")  # and entries, and a CRC-32C of all that
-_BEFORE: Final = struct.Struct("<4sHHqqqqqqq")
 _NO_TIME: Final = -1
 
 
@@ -125,27 +122,20 @@ def load(path: Path, base: int, size: int) -> Index | None:
     except OSError:
         return None
     body, crc = raw[:-4], raw[-4:]
-    if crc32c.crc32c(body).to_bytes(4, "little") != crc or len(body) < _BEFORE.size:
+    if crc32c.crc32c(body).to_bytes(4, "little") != crc or len(body) < _HEAD.size:
         return None
-    is_before = _BEFORE.unpack_from(body)[1] == _WITHOUT_ROWS
-    head = _BEFORE if is_before else _HEAD
-    if len(body) < head.size:
-        return None
-    magic, version, flags, own_base, end, own_size, first_time, time, frames, *rest = (
-        head.unpack_from(body)
+    magic, version, flags, own_base, end, own_size, first_time, time, frames, rows, count = (
+        _HEAD.unpack_from(body)
     )
-    wanted = (_MAGIC, _WITHOUT_ROWS if is_before else _VERSION, base, size)
-    if (magic, version, own_base, own_size) != wanted:
-        return None
-    count = rest[-1]
-    if len(body) != head.size + 24 * count:
+    is_own = (magic, version, own_base, own_size) == (_MAGIC, _VERSION, base, size)
+    if not is_own or len(body) != _HEAD.size + 24 * count:
         return None
     index = Index(base, size)
     index.end, index.frames, index.merged = end, frames, bool(flags)
     index.first_time, index.time = first_time, time
-    index.rows = end - base if is_before else rest[0]
+    index.rows = rows
     for number, part in enumerate((index.positions, index.times, index.offsets)):
-        at = head.size + 8 * count * number
+        at = _HEAD.size + 8 * count * number
         part.frombytes(body[at : at + 8 * count])
         if sys.byteorder == "big":
             part.byteswap()
