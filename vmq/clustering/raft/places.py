@@ -19,6 +19,26 @@ _MOST_RANGES: Final = 10
 #: How many groups are named that fail.
 _MOST_FAILED: Final = 10
 
+#: Figures, as metrics name and tell them.
+_FAMILIES: Final = {
+    "groups": ("stream_replicas", "Replicas of partitions that this node has."),
+    "led": ("stream_leaders", "Replicated partitions that this node leads."),
+    "leaderless": ("stream_leaderless", "Replicated partitions of which no leader is known."),
+    "under_replicated": (
+        "stream_under_replicated",
+        "Replicated partitions of which fewer replicas can be reached than there are to be.",
+    ),
+    "moving": (
+        "stream_moving",
+        "Replicated partitions that are on their way to other nodes, or get more copies or fewer.",
+    ),
+    "abstaining": (
+        "stream_abstaining",
+        "Replicas of this node that may have forgotten: they count for nothing until they have caught up.",
+    ),
+    "lagging": ("stream_lagging", "Replicas that lack something of what this node leads."),
+}
+
 #: Stream and number of a partition.
 Key = tuple[str, int]
 
@@ -226,8 +246,7 @@ class Places:
 
         And how many get other copies, and how many replicas of this node may have forgotten, or, where it leads, lag.
         """
-        names = ("led", "leaderless", "under_replicated", "moving", "abstaining", "lagging")
-        found = dict.fromkeys(names, 0)
+        found = dict.fromkeys(_FAMILIES.keys() - {"groups"}, 0)
         found["under_replicated"] = sum(1 for _ in self._short(stream))
         found["moving"] = sum(
             stream in ("", self.keys[each][0]) for each in self.moving if each in self.keys
@@ -261,35 +280,7 @@ class Places:
     def families(self) -> Iterator[Family]:
         """The same for metrics."""
         found = {"groups": len(self.open), **self.figures()}
-        for name, what, text in (
-            ("stream_replicas", "groups", "Replicas of partitions that this node has."),
-            ("stream_leaders", "led", "Replicated partitions that this node leads."),
-            (
-                "stream_leaderless",
-                "leaderless",
-                "Replicated partitions of which no leader is known.",
-            ),
-            (
-                "stream_under_replicated",
-                "under_replicated",
-                "Replicated partitions of which fewer replicas can be reached than there are to be.",
-            ),
-            (
-                "stream_moving",
-                "moving",
-                "Replicated partitions that are on their way to other nodes, or get more copies or fewer.",
-            ),
-            (
-                "stream_abstaining",
-                "abstaining",
-                "Replicas of this node that may have forgotten: they count for nothing until they have caught up.",
-            ),
-            (
-                "stream_lagging",
-                "lagging",
-                "Replicas that lack something of what this node leads.",
-            ),
-        ):
+        for what, (name, text) in _FAMILIES.items():
             yield Family(name, "gauge", text, (Sample((), found[what]),))
 
     def problems(self, meta_leader: str | None, failed: Mapping[str, str]) -> Iterator[str]:

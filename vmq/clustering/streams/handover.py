@@ -19,7 +19,7 @@ from vmq.clustering.messages.streams import PartitionRows
 from vmq.clustering.streams.copies import GivenCopies
 from vmq.clustering.streams.hold import PartitionHolds
 from vmq.clustering.streams.metadata import chosen
-from vmq.clustering.streams.owners import Owners, is_unused
+from vmq.clustering.streams.owners import Owners, has_rows, is_unused
 from vmq.clustering.streams.rows import EMPTY, pack
 from vmq.streams.log.columns import within
 from vmq.streams.log.cursor import Cursor
@@ -40,8 +40,6 @@ _AGAIN: Final = 0.5
 _LAST: Final = 1000
 #: Seconds that the last rows may take, while messages wait.
 _LONGEST_HOLD: Final = 5.0
-
-
 #: Seconds that a node has to take some rows of a copy.
 _LONGEST_SEND: Final = 60.0
 
@@ -124,14 +122,12 @@ class Handover:
             if stream.is_replicated:
                 continue
             for partition in stream.partitions:
+                # What is left of a damaged one goes when it is mended.
+                is_stray = has_rows(stream, partition.number) and partition.damage is None
+                is_changing = partition is self._gone or partition in self._copies.coming
                 owner = self._streams.owner(stream.name, partition.number)
-                if owner is None or partition.is_copy or partition.kept == partition.end:
-                    continue
-                if partition.damage is not None:
-                    continue  # what is left of it goes when it is mended
-                if partition is self._gone or partition in self._copies.coming:
-                    continue  # it changes its owner just now
-                return stream, partition
+                if is_stray and owner is not None and not is_changing:
+                    return stream, partition
         return None
 
     def _misplaced(self) -> "tuple[Stream, Partition, str] | None":

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from vmq.clustering.delivery.outboxes import Outboxes
 from vmq.clustering.messages.streams import Append, AppendRun, Define, PartitionRows
 from vmq.clustering.streams.routed_appender import RoutedAppender
-from vmq.clustering.streams.view import LooksLater
+from vmq.clustering.streams.view import StreamsView
 from vmq.core.context import Core
 from vmq.core.on_commit import OnCommit
 from vmq.durable import Durable
 
 if TYPE_CHECKING:
-    from vmq.clustering.streams.replicas import Replicas
-    from vmq.streams.catalog import Catalog, Stream
+    from vmq.streams.catalog import Stream
 
 log = logging.getLogger("vmq.cluster")
 
@@ -33,23 +32,15 @@ class TakesRows(Protocol):
     def take_rows(self, peer: str, message: PartitionRows) -> int: ...
 
 
-class InboxStreams(Protocol):
+class InboxStreams(StreamsView, Protocol):
     """The streams of a node."""
 
     @property
-    def catalog(self) -> "Catalog | None": ...
-    @property
-    def replicas(self) -> "Replicas": ...
-    @property
     def places(self) -> TakesRows | None: ...
-    @property
-    def handover(self) -> LooksLater | None: ...
 
     def hear_of(self, name: str, definition: bytes) -> None: ...
     def when_open(self, name: str, call: Callable[[], None]) -> bool: ...
     def tap(self, stream: "Stream") -> RoutedAppender: ...
-    def owner(self, stream: str, partition: int) -> str | None: ...
-    def owners(self, stream: "Stream") -> list[str | None]: ...
 
 
 class StreamInbox:
