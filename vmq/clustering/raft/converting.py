@@ -29,6 +29,8 @@ log = logging.getLogger("vmq.cluster")
 
 #: Seconds that the first messages for a group wait for those before them at most.
 PATIENCE: Final = 30.0
+#: Seconds until a disk is tried again.
+_AGAIN: Final = 0.5
 
 
 class SinglePartitions(Protocol):
@@ -150,7 +152,7 @@ class Converter:
     def _ended(self, name: str, done: "asyncio.Task[None]") -> None:
         self._under_way.pop(name, None)
         if not done.cancelled() and (error := done.exception()) is not None:
-            log.error("stream=%s: it gets no copies here for now: %s", name, error)
+            log.error("stream=%s: it gets no copies here: %s", name, error)
 
     async def _convert(self, stream: "Stream", placed: Mapping[int, ReplicaPlace]) -> None:
         me = self._places.name
@@ -159,12 +161,26 @@ class Converter:
             with stream.writing:
                 stream.is_replicated = True
             self._on_change()
-            await stream.become_replicated(lambda number: placed[number].first == (me,))
+            await self._become_replicated(stream, lambda number: placed[number].first == (me,))
             self._on_change()
             await self._passed_on(stream)
         finally:
             self._roads.let_go(stream.name)
         log.info("stream=%s is replicated", stream.name)
+
+    async def _become_replicated(self, stream: "Stream", keeps: Callable[[int], bool]) -> None:
+        """However often the disk fails: its messages go the other way already, and wait for that."""
+        failure = ""
+        while self._catalog.streams.get(stream.name) is stream:
+            try:
+                await stream.become_replicated(keeps)
+            except OSError as error:
+                if failure != str(error):
+                    failure = str(error)
+                    log.error("stream=%s: it gets no copies here for now: %s", stream.name, failure)
+                await asyncio.sleep(_AGAIN)
+            else:
+                return
 
     async def _passed_on(self, stream: "Stream") -> None:
         """Returns when owners have all that this node had sent them, or after a while."""

@@ -1,8 +1,11 @@
 """Streams of which one node had each partition get copies, while they are read and written."""
 
 import asyncio
+import errno
 from functools import partial
+from itertools import chain, repeat
 from pathlib import Path
+from unittest.mock import DEFAULT, Mock
 
 import pytest
 
@@ -15,6 +18,7 @@ from vmq.admin import streams as admin
 from vmq.admin.errors import RefusedError
 from vmq.broker import Broker
 from vmq.streams.log.cursor import LogReader
+from vmq.streams.replica.converting import leave_log
 from vmq.streams.stored import StoredStream, find_folder
 
 NAMES = ("a", "b", "c")
@@ -62,7 +66,12 @@ async def same_rows(brokers: list[Broker], partitions: int, sent: list[bytes]) -
     return found
 
 
-async def test_one_copy_becomes_three_while_publishers_and_readers_go_on(tmp_path: Path) -> None:
+async def test_one_copy_becomes_three_while_publishers_and_readers_go_on_and_a_disk_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fails_once = chain([OSError(errno.ENOSPC, "full")], repeat(DEFAULT))
+    leaves = Mock(wraps=leave_log, side_effect=fails_once)
+    monkeypatch.setattr("vmq.streams.catalog.leave_log", leaves)
     made = options(filters=["s/#"], key="topic", partitions=2, durability="os")
     async with nodes(tmp_path, *NAMES, s=made) as brokers:
         sent: list[bytes] = []
@@ -72,8 +81,7 @@ async def test_one_copy_becomes_three_while_publishers_and_readers_go_on(tmp_pat
         by_name = dict(zip(NAMES, brokers, strict=True))
         before = [offsets(by_name[had[number]], number) for number in range(2)]
         publishing = asyncio.create_task(publish(300))
-        row = await admin.alter_stream(brokers[1], "s", {"replicas": 3})
-        assert row.stream == "s"
+        assert (await admin.alter_stream(brokers[1], "s", {"replicas": 3})).stream == "s"
         await publishing
         await until(lambda: all(is_whole(each, 2) for each in brokers))
         await publish(30)
