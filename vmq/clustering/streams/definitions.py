@@ -18,6 +18,8 @@ log = logging.getLogger("vmq.cluster")
 
 #: Copies that a stream has at most if nobody says how many.
 COPIES: Final = 3
+#: Seconds until a stream is opened again that could not be.
+_AGAIN: Final = 5.0
 
 
 class _Copies(msgspec.Struct):
@@ -53,6 +55,16 @@ class Definitions:
         self._members = members
         self._on_adopted = on_adopted
         self._on_followed = on_followed
+        #: Streams that this node cannot keep, why, and what tries it again where the disk was it.
+        self._failed: dict[str, tuple[str, asyncio.TimerHandle | None]] = {}
+        self._is_closed = False
+
+    def close(self) -> None:
+        """Follows no more."""
+        self._is_closed = True
+        for _, again in self._failed.values():
+            if again is not None:
+                again.cancel()
 
     def reconcile(self, stream: "Stream", *, is_new: bool = False) -> None:
         """Makes what this node wants of a stream, and what the cluster knows of it, the same.
@@ -193,6 +205,7 @@ class Definitions:
             self._cannot_keep(name, error)
             return
         stream.fed = found.origin == "command" or self._is_configured(name)
+        self._failed.pop(name, None)
         catalog.on_change()
         self._on_adopted()
 
@@ -210,7 +223,14 @@ class Definitions:
         opening.add_done_callback(opened)
 
     def _cannot_keep(self, name: str, error: BaseException) -> None:
-        log.error("this node cannot keep the stream %r of the cluster: %s", name, error)
+        reason, (before, again) = str(error), self._failed.get(name, ("", None))
+        if reason != before:
+            log.error("this node cannot keep the stream %r of the cluster: %s", name, reason)
+        if again is not None:
+            again.cancel()
+        if isinstance(error, OSError) and not self._is_closed:
+            again = asyncio.get_running_loop().call_later(_AGAIN, self._follow_late, name)
+        self._failed[name] = reason, again
 
     def _is_configured(self, name: str) -> bool:
         members = self._members()

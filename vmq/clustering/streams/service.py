@@ -185,13 +185,11 @@ class Streams(StreamFinder):
             if self._core.stream_finder is self:
                 self._core.stream_finder = self._alone
             catalog.on_change()
-        if self.handover is not None:
-            self.handover.close()
-            self.handover = None
+        for each in (self.handover, self._definitions, self.places):
+            if each is not None:
+                each.close()
         self.replicas.close()
-        if self.places is not None:
-            self.places.close()
-        self.catalog = self.places = self._definitions = None
+        self.catalog = self.places = self.handover = self._definitions = None
         self._is_started = False
 
     def set_address(self, url: str) -> None:

@@ -3,8 +3,10 @@
 import asyncio
 import json
 import threading
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
+from unittest.mock import DEFAULT, Mock
 
 import pyarrow as pa
 import pytest
@@ -238,6 +240,24 @@ async def test_an_operator_sees_who_has_what(tmp_path: Path) -> None:
         assert shown.messages == kept([a], "s")
 
 
+async def test_a_stream_whose_disk_was_full_for_a_moment_is_opened_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with nodes(tmp_path, "a", "b") as (a, b):
+        await admin.create_stream(a, "s", {"filters": ["s/#"], "replicas": 1})
+        monkeypatch.setattr("vmq.clustering.streams.definitions._AGAIN", 0.01)
+        full = Mock(
+            wraps=open_partitions, side_effect=chain([OSError("full")] * 2, repeat(DEFAULT))
+        )
+        monkeypatch.setattr("vmq.streams.catalog.open_partitions", full)
+        records = clustering(a).streams._records
+        found = decode_definition("s", present(records.get("stream", "s")))
+        grown = replace(found.options, partitions=2)
+        records.define("s", replace(found, options=grown, since=found.since + 1))
+        await until(lambda: len(stream(b, "s").partitions) == 2)
+    assert caplog.text.count("cannot keep the stream 's' of the cluster: full") == 1
+
+
 def figures_of(broker: Broker, name: str) -> float:
     """The sum of a figure of the cluster."""
     found = {family.name: family for family in clustering(broker).families()}
@@ -301,17 +321,14 @@ async def test_a_node_tells_where_what_it_does_not_have_is(tmp_path: Path) -> No
         [owner] = owners(a, "s")
         here, there = (a, b) if owner == "b" else (b, a)
 
-        def get() -> dict[str, Any]:
-            caught: pytest.ExceptionInfo[flight.FlightServerError]
-            with (
-                flight.connect(flight_of(here)) as client,
-                pytest.raises(flight.FlightServerError, match="is on node") as caught,
-            ):
+        def get() -> None:
+            with flight.connect(flight_of(here)) as client:
                 client.do_get(ticket("s")).read_all()
-            found: dict[str, Any] = json.loads(caught.value.extra_info)
-            return found
 
-        assert await asyncio.to_thread(get) == {"code": "elsewhere", "location": flight_of(there)}
+        with pytest.raises(flight.FlightServerError, match="is on node") as caught:
+            await asyncio.to_thread(get)
+        elsewhere = {"code": "elsewhere", "location": flight_of(there)}
+        assert json.loads(caught.value.extra_info) == elsewhere
 
 
 async def test_offsets_of_a_node_that_is_down_are_asked_for_again(
