@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import pytest
 from hypothesis import given, settings
@@ -215,26 +215,16 @@ def test_nobody_waits_for_a_partition_that_is_no_more(road: Road) -> None:
 def test_a_publisher_is_read_no_more_while_too_much_waits(road: Road) -> None:
     road.leader = "nobody"
     producer = Producer("g", "quorum", road, lambda _count: None)
-    paused: list[int] = []
-
-    class Publisher:
-        def pause(self) -> None:
-            paused.append(1)
-
-        def resume(self) -> None:
-            paused.append(-1)
-
-    publisher: object = Publisher()
-    put(producer, b"x" * (PAUSE + 1), publisher)  # type: ignore[arg-type]
-    assert sum(paused) == 1
+    publisher = Mock()
+    put(producer, b"x" * (PAUSE + 1), publisher)
     assert producer.has_room(LIMIT // 2)
     assert not producer.has_room(LIMIT)
     road.run(5)
-    assert sum(paused) == 1
+    assert [each[0] for each in publisher.method_calls] == ["pause"]
     road.leader = "b"
     road.run(20)
     assert producer.safe.reached == 1
-    assert sum(paused) == 0
+    assert [each[0] for each in publisher.method_calls] == ["pause", "resume"]
 
 
 def test_what_has_no_place_waits_for_it(road: Road) -> None:
@@ -357,26 +347,19 @@ def test_what_an_earlier_life_kept_goes_on_where_nothing_is_kept_any_more(road: 
     assert producer.safe.reached == 3
 
 
-def test_rows_that_come_whole_are_cut_into_batches_that_travel(
-    monkeypatch: pytest.MonkeyPatch, road: Road
-) -> None:
+def test_rows_that_come_whole_are_cut_into_batches_that_travel(road: Road) -> None:
     producer = Producer("g", "quorum", road, lambda _count: None)
     rows = Gathering()
     rows.add_run(b"t", [b"%d" % number for number in range(3 * MAX_ROWS)], 1, "c", 0)
     rows.add_run(b"t", [b"x" * BATCH_BYTES, b"y" * 10], 1, "c", 0)
     assert producer.add(rows, 100) == 3 * MAX_ROWS + 2
-    sizes: list[tuple[int, int]] = []
-    hand_in = road.hand_in
-
-    def seen(group: str, to: str, sent: Sent, *rest: Any) -> bool:
-        sizes.append((len(sent.rows.topics), sum(map(len, sent.rows.payloads))))
-        return hand_in(group, to, sent, *rest)
-
-    monkeypatch.setattr(road, "hand_in", seen)
-    road.run(20)
+    with patch.object(road, "hand_in", wraps=road.hand_in) as handed:
+        road.run(20)
+    batches = [each.args[2].rows.payloads for each in handed.call_args_list]
     assert road.rows == rows.payloads
     assert producer.safe.reached == len(rows.payloads)
-    assert all(count <= MAX_ROWS and size <= 2 * BATCH_BYTES for count, size in sizes)
+    assert max(map(len, batches)) <= MAX_ROWS
+    assert max(sum(map(len, each)) for each in batches) <= 2 * BATCH_BYTES
 
 
 @given(

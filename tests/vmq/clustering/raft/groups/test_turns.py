@@ -1,7 +1,7 @@
 """What the thread of the groups does in a pass, and what becomes of what goes wrong in it."""
 
 import logging
-from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -19,15 +19,12 @@ def test_a_pass_ends_when_it_is_long(turns: GroupTurns, monkeypatch: pytest.Monk
     monkeypatch.setattr("vmq.clustering.raft.groups.turns.time.monotonic", lambda: now[0])
     done: list[int] = []
 
-    def work(number: int) -> Callable[[], None]:
-        def take() -> None:
-            done.append(number)
-            now[0] += 0.2
-
-        return take
+    def work(number: int) -> None:
+        done.append(number)
+        now[0] += 0.2
 
     for number in range(5):
-        turns.put(work(number))
+        turns.put(partial(work, number))
     passes = []
     while len(done) < 5:
         assert turns.do()
