@@ -294,23 +294,28 @@ class GroupService:
             self._records.put(msgspec.json.encode(record), "meta")
         if record is None or record == self._meta_record:
             return
+        folders = [self._folder / f"{each}-{record.id}" for each in ("meta", "cursors")]
+        was_there = [each.exists() for each in folders]
+        try:
+            meta = MetaGroup(self.thread, folders[0], record.group, self._on_decided)
+            cursors = CursorLog(
+                self.thread,
+                folders[1],
+                record.cursors,
+                lambda *led: self.passes.tell(lambda: self.on_cursors(*led)),
+                lambda: self.passes.tell(self.on_long_cursors),
+            )
+        except OSError as error:
+            self._note_failure(record.group, error)  # the next look tries it again
+            return
         if self._meta_record is not None:
             former = self._meta_record.group
             log.error("the meta group %s counts no more: another cluster's does", former)
             for each in self._system.values():
                 self.thread.post(each.close)
-        self._meta_record = record
-        folders = [self._folder / f"{each}-{record.id}" for each in ("meta", "cursors")]
-        was_there = [each.exists() for each in folders]
-        meta = MetaGroup(self.thread, folders[0], record.group, self._on_decided)
-        self.cursors = CursorLog(
-            self.thread,
-            folders[1],
-            record.cursors,
-            lambda *led: self.passes.tell(lambda: self.on_cursors(*led)),
-            lambda: self.passes.tell(self.on_long_cursors),
-        )
-        self._system = {record.group: meta, record.cursors: self.cursors}
+        self.thread.failed.pop(record.group, None)
+        self._meta_record, self.cursors = record, cursors
+        self._system = {record.group: meta, record.cursors: cursors}
         self._is_stale = True
         for each, there in zip(self._system.values(), was_there, strict=True):
             if self.places.name == record.first or there:
@@ -404,13 +409,16 @@ class GroupService:
         try:
             partition.belong_to(place.group, is_first=self.places.name in place.first)
         except OSError as error:
-            if self.thread.failed.get(place.group) != str(error):
-                log.error("group=%s: it cannot be opened yet: %s", place.group, error)
-            self.thread.failed[place.group] = str(error)
+            self._note_failure(place.group, error)
             again = (_LOOK, self._open_group, place.group)
             self._loop.call_soon_threadsafe(self._loop.call_later, *again)
             return
         self.thread.open(place.group, partition, stream.appender.keys, place.first)
+
+    def _note_failure(self, group: str, error: OSError) -> None:
+        if self.thread.failed.get(group) != str(error):
+            log.error("group=%s: it cannot be opened yet: %s", group, error)
+        self.thread.failed[group] = str(error)
 
     def _close_group(self, group: str, name: str, number: int) -> None:
         self.places.own.pop(group, None)

@@ -1,12 +1,12 @@
 """A stream of which three nodes have copies: what is acknowledged is on most of them, whoever leads."""
 
 import asyncio
-import errno
 import logging
-import os
+from functools import partialmethod
+from itertools import chain, repeat
 from pathlib import Path
 from random import randbytes
-from unittest.mock import Mock, patch
+from unittest.mock import DEFAULT, Mock, patch
 
 import pytest
 
@@ -30,6 +30,8 @@ from vmq.admin.cluster import drain
 from vmq.admin.streams import list_streams, show_stream
 from vmq.broker import Broker
 from vmq.clustering.messages.streams import PartitionRows
+from vmq.clustering.raft import service
+from vmq.clustering.raft.meta import MetaGroup
 from vmq.clustering.streams.metadata import chosen
 from vmq.clustering.streams.rows import EMPTY, pack
 from vmq.streams.log.cursor import LogReader
@@ -43,21 +45,18 @@ async def test_a_copy_whose_folder_could_not_be_written_for_a_moment_is_opened_l
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was not before the next start, and one copy fewer of what is acknowledged was there."""
-    refused: list[Path] = []
-    take = ReplicaPartition.belong_to
-
-    def refuse_once(partition: ReplicaPartition, group: str, *, is_first: bool) -> None:
-        if partition.folder not in refused:
-            refused.append(partition.folder)
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        take(partition, group, is_first=is_first)
-
-    monkeypatch.setattr(ReplicaPartition, "belong_to", refuse_once)
+    full = [OSError("full")] * len(NAMES)
+    open_group, open_meta = (
+        Mock(wraps=each, side_effect=chain(full, repeat(DEFAULT)))
+        for each in (ReplicaPartition.belong_to, MetaGroup)
+    )
+    monkeypatch.setattr(ReplicaPartition, "belong_to", partialmethod(open_group))
+    monkeypatch.setattr(service, "MetaGroup", open_meta)
     async with replicated(tmp_path, *NAMES) as brokers:
         await brokers["a"].publish("s/t", b"1", qos=1)
         for each in brokers.values():
             await has(each, 1)
-        assert len(refused) == len(NAMES)
+        assert open_group.call_count == open_meta.call_count == 2 * len(NAMES)
 
 
 async def test_what_a_copy_has_put_off_goes_with_the_next_rows_for_its_leader(
