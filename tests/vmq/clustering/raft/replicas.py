@@ -11,11 +11,11 @@ from tests.support.until import until
 from tests.vmq.clustering.nodes import address, clustering, together
 from tests.vmq.clustering.stream_nodes import stream, with_streams
 from tests.vmq.streams.support import options
+from tests.vmq.streams.support import payloads as payloads_of
 from vmq.broker import Broker
 from vmq.clustering.raft.service import GroupService
 from vmq.config.options import Config, LimitOptions
 from vmq.config.streams import StreamOptions
-from vmq.streams.log.cursor import LogReader
 
 
 def groups(broker: Broker) -> GroupService:
@@ -70,11 +70,7 @@ def leader(broker: Broker, number: int = 0) -> str:
 
 def payloads(broker: Broker, number: int = 0, name: str = "s") -> list[bytes]:
     """What readers see of a partition on a node."""
-    partition = stream(broker, name).partitions[number]
-    found: list[bytes] = []
-    for chunk in LogReader(partition, ["payload"]).read(partition.earliest):
-        found += chunk.rows.column(0).to_pylist()
-    return found
+    return payloads_of(stream(broker, name).partitions[number])
 
 
 async def has(broker: Broker, count: int, name: str = "s") -> None:

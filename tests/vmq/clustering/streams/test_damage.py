@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import flight
 
+from tests.support.flipped import flip
 from tests.support.until import until
 from tests.vmq.clustering.device import Device
 from tests.vmq.clustering.nodes import address, clustering, together
@@ -32,14 +33,6 @@ from vmq.streams.mending import mend
 from vmq.streams.places import PageQuery
 
 GIVEN = options(filters=["x/#"], partitions=6, key="topic")
-
-
-def flip(folder: Path, number: int) -> None:
-    """Flips a bit in the last segment of a partition of node b."""
-    path = max((folder / "b" / "streams" / "s" / str(number)).glob("*.arrows"))
-    raw = bytearray(path.read_bytes())
-    raw[-9] ^= 8
-    path.write_bytes(raw)
 
 
 def number_of(broker: Broker, topic: str) -> int:
@@ -67,7 +60,7 @@ async def hurt(
         await b.stop()
         await until(lambda: not clustering(a).node.up)
         await fill(a, [each for each in while_down if each in topics], 1, "meanwhile")
-        flip(folder, number)
+        flip(max((folder / "b" / "streams" / "s" / str(number)).glob("*.arrows")), -9)
         again = await started(folder, place, a, flight=flight)
         try:
             yield a, again, number, topics
@@ -88,9 +81,8 @@ def knows_damage(a: Broker, number: int) -> bool:
 
 
 def told(broker: Broker, text: str) -> bool:
-    return broker.condition().status == "degraded" and any(
-        text in each for each in broker.condition().degraded
-    )
+    found = broker.condition()
+    return found.status == "degraded" and any(text in each for each in found.degraded)
 
 
 async def acknowledged(broker: Broker, topic: str) -> bool:
@@ -116,10 +108,8 @@ async def test_the_node_starts_and_its_partition_alone_is_refused_on_all(tmp_pat
         await a.publish(topics[0], b"gone", qos=0)
         assert stream(a, "s").appender.dropped == 2
         whole = [each for each in stream(b, "s").partitions if each.number != number]
-        here = stream(a, "s").partitions
-        await until(
-            lambda: sum(each.end - each.earliest for each in (*whole, *here)) == 3 * len(others)
-        )
+        there = (*whole, *stream(a, "s").partitions)
+        await until(lambda: sum(each.end - each.earliest for each in there) == 3 * len(others))
         assert not list((tmp_path / "b" / "streams" / "s").glob("*/parked*"))
 
 

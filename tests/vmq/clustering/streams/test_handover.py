@@ -8,7 +8,7 @@ from pathlib import Path
 from random import randbytes
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import Mock, call
 
 import pytest
 
@@ -306,10 +306,7 @@ def test_who_owns_a_lost_log_says_so_once_it_begins_behind_that(since: int, begi
     partition = SimpleNamespace(number=0, kept=0, end=0, damage=None, is_copy=False)
     found: Any = SimpleNamespace(name="s", is_replicated=False, partitions=[partition])
     owners = Owners("a", records, lambda *given: begun.append(given[2]))
-    owners.look(Mock(streams={"s": found}), {"a", "b"}, {"a"})
-    assert begun == [begin]
-    records.own.assert_not_called()
-    partition.kept = partition.end = begin
-    owners.look(Mock(streams={"s": found}), {"a", "b"}, {"a"})
-    assert begun == [begin]
-    records.own.assert_called_once_with("s", 0, "a")
+    for end, says in (0, []), (begin, [call("s", 0, "a")]):
+        partition.kept = partition.end = end
+        owners.look(Mock(streams={"s": found}), {"a", "b"}, {"a"})
+        assert (begun, records.own.call_args_list) == ([begin], says)

@@ -58,9 +58,8 @@ def test_of_ids_the_older_stays() -> None:
 
 def test_of_partitions_and_copies_the_most_stay() -> None:
     """A node that joins with a later definition leaves a stream with copies its one log."""
-    there = encode(
-        Definition(options(filters=["a"], partitions=2, replicas=3), "config", 5, "0001")
-    )
+    before = options(filters=["a"], partitions=2, replicas=3)
+    there = encode(Definition(before, "config", 5, "0001"))
     joined = encode(Definition(options(filters=["b"], partitions=4), "config", 7, "0000"))
     merged = options(filters=["b"], partitions=4, replicas=3)
     for each in merge(there, joined), merge(joined, there):

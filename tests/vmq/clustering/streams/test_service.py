@@ -250,12 +250,9 @@ async def test_a_stream_whose_disk_was_full_for_a_moment_is_opened_later(
             wraps=open_partitions, side_effect=chain([OSError("full")] * 2, repeat(DEFAULT))
         )
         monkeypatch.setattr("vmq.streams.catalog.open_partitions", full)
-        records = clustering(a).streams._records
-        found = decode_definition("s", present(records.get("stream", "s")))
-        grown = replace(found.options, partitions=2)
-        records.define("s", replace(found, options=grown, since=found.since + 1))
-        await until(lambda: len(stream(b, "s").partitions) == 2)
-    assert caplog.text.count("cannot keep the stream 's' of the cluster: full") == 1
+        assert not clustering(a).streams.set_options(stream(a, "s"), {"partitions": 2})
+        await until(lambda: all(len(stream(each, "s").partitions) == 2 for each in (a, b)))
+    assert "cannot keep the stream 's' of the cluster: full" in caplog.text
 
 
 def figures_of(broker: Broker, name: str) -> float:

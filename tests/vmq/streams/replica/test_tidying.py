@@ -5,6 +5,7 @@ from threading import Thread
 
 import pytest
 
+from tests.support.flipped import flip
 from tests.vmq.streams.replica.support import Leader, partition_in
 from tests.vmq.streams.support import Row, batch_of, plain, row
 from tests.vmq.streams.test_compaction_model import left_of
@@ -200,9 +201,7 @@ def test_a_damaged_segment_is_mended_from_others_whatever_form_theirs_has(
     plain_one, compacted, ill = (made(tmp_path / name) for name in "abc")
     note = compact(compacted, final_of(compacted.log)[0].end)
     sealed = ill.log.old[0]
-    raw = bytearray(sealed.path.read_bytes())
-    raw[len(raw) // 2] ^= 1
-    sealed.path.write_bytes(raw)
+    flip(sealed.path, sealed.path.stat().st_size // 2)
     with pytest.raises(Exception, match=r"CRC|offset|message"):
         seen(ill.partition)
     assert ill.log.find_damage() is None

@@ -12,7 +12,8 @@ from msgspec.structs import replace
 
 from tests.support.present import present
 from tests.support.until import until
-from tests.vmq.clustering.raft.groups.test_taking import Node, payloads
+from tests.vmq.clustering.raft.groups.test_taking import Node
+from tests.vmq.streams.support import payloads
 from vmq.clustering.raft.groups.passes import LITTLE, LoopPasses
 from vmq.clustering.raft.groups.upkeep import lead
 from vmq.clustering.raft.produce import DONE, Take

@@ -10,13 +10,11 @@ import pytest
 from tests.support.present import present
 from tests.support.until import reach
 from tests.vmq.streams.replica.support import failing_syncs, partition_in
-from tests.vmq.streams.support import options
+from tests.vmq.streams.support import options, payloads
 from vmq.clustering.raft.groups.thread import GroupThread
 from vmq.clustering.raft.produce import DONE, ELSEWHERE, REFUSED, Take
-from vmq.streams.log.cursor import LogReader
 from vmq.streams.log.gathering import Gathering
 from vmq.streams.log.keys import Keys
-from vmq.streams.replica.partition import ReplicaPartition
 from vmq_cluster.raft.dots import DOTTED
 from vmq_cluster.raft.messages import Mark
 from vmq_cluster.raft.progress import Progress
@@ -51,13 +49,6 @@ class Node:
         return Take(
             "g", mark, rows, 100, early, lambda status: self.answers.append((store, status))
         )
-
-
-def payloads(partition: ReplicaPartition) -> list[bytes]:
-    found: list[bytes] = []
-    for chunk in LogReader(partition, ["payload"]).read(partition.earliest):
-        found += chunk.rows.column(0).to_pylist()
-    return found
 
 
 @pytest.mark.parametrize("early", [True, False])

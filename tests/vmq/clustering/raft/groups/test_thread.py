@@ -36,9 +36,8 @@ class Node:
         thread.start()
         for name in "gh":
             partition = partition_in(folder / name, durability="fsync")
-            thread.turns.call(thread.open, name, partition, Keys(options()), (thread.name,)).result(
-                10
-            )
+            about = name, partition, Keys(options()), (thread.name,)
+            thread.turns.call(thread.open, *about).result(10)
         reach(lambda: self.leads("g") and self.leads("h"))
 
     @property
