@@ -10,7 +10,7 @@ from typing import NamedTuple
 from vmq.clustering.raft.places import Key
 from vmq.clustering.raft.records import GroupRecords, Lead, ReplicaPlace, node_of
 from vmq_cluster.effects import Changed
-from vmq_cluster.records import decode, parts_of
+from vmq_cluster.keyed_records import decode, parts_of
 
 log = logging.getLogger("vmq.cluster")
 

@@ -24,8 +24,8 @@ import msgspec
 from msgspec import Meta, Struct
 
 from vmq.clustering.delivery.drained import drained_nodes
+from vmq_cluster.keyed_records import Records, decode, encode
 from vmq_cluster.node import ClusterNode
-from vmq_cluster.records import Records, decode, encode
 
 GROUPS: Final = "vmq.groups"
 

@@ -18,14 +18,14 @@ _MOST: Final = 64
 _GRACE: Final = 5.0
 
 
-class Answer(Protocol):
+class NumberedAnswer(Protocol):
     """The answer to a question."""
 
     @property
     def question(self) -> int: ...
 
 
-A_contra = TypeVar("A_contra", bound=Answer, contravariant=True)
+A_contra = TypeVar("A_contra", bound=NumberedAnswer, contravariant=True)
 T = TypeVar("T")
 
 

@@ -15,8 +15,8 @@ from msgspec import Struct
 from vmq.streams.definition import StreamRef
 from vmq.streams.reader_places import CursorKey, FoundCursor, Kept, Place
 from vmq_cluster.effects import Changed
+from vmq_cluster.keyed_records import Records, decode, encode
 from vmq_cluster.node import ClusterNode
-from vmq_cluster.records import Records, decode, encode
 
 #: The prefix of the metadata under which they are: owner, NUL, name.
 CURSORS: Final = "vmq.cursors"

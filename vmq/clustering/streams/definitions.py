@@ -9,7 +9,7 @@ import msgspec
 
 from vmq.clustering.streams.metadata import Definition, PlaceError, decode_definition
 from vmq.clustering.streams.records import StreamRecords
-from vmq_cluster.records import decode
+from vmq_cluster.keyed_records import decode
 
 if TYPE_CHECKING:
     from vmq.streams.catalog import Catalog, Stream

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from vmq.config.streams import StreamOptions, from_plain
-from vmq_cluster.records import decode, encode
+from vmq_cluster.keyed_records import decode, encode
 
 STREAMS: Final = "vmq.streams"
 

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator
 
 from vmq.clustering.streams.metadata import STREAMS, Definition, Ownership
+from vmq_cluster.keyed_records import Records, decode, encode
 from vmq_cluster.node import ClusterNode
-from vmq_cluster.records import Records, decode, encode
 
 
 class StreamRecords(Records):

@@ -44,8 +44,8 @@ from vmq.core.context import Core
 from vmq.core.ports import StreamFinder
 from vmq.runtime.metrics import Family
 from vmq_cluster.effects import Changed
+from vmq_cluster.keyed_records import parts_of
 from vmq_cluster.node import ClusterNode
-from vmq_cluster.records import parts_of
 
 if TYPE_CHECKING:
     from vmq.clustering.streams.handover import Handover

@@ -66,7 +66,7 @@ async def same_rows(brokers: list[Broker], partitions: int, sent: list[bytes]) -
     return found
 
 
-async def test_one_copy_becomes_three_while_publishers_and_readers_go_on_and_a_disk_fails(
+async def test_one_copy_becomes_three_while_publishers_and_readers_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fails_once = chain([OSError(errno.ENOSPC, "full")], repeat(DEFAULT))

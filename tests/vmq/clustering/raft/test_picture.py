@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from vmq.clustering.raft.picture import GroupPicture, PictureNews
 from vmq.clustering.raft.records import GROUPS, GroupRecords, Lead, ReplicaPlace
 from vmq_cluster.effects import Changed
+from vmq_cluster.keyed_records import key_of
 from vmq_cluster.node import ClusterNode
-from vmq_cluster.records import key_of
 
 
 class Metadata:

@@ -17,7 +17,7 @@ from vmq.broker import Broker
 from vmq.clustering.streams import cursors as module
 from vmq.clustering.streams.cursors import SharedCursor, furthest
 from vmq.streams.replay import cursors as limits
-from vmq_cluster.records import decode
+from vmq_cluster.keyed_records import decode
 
 STREAM = options(filters=["s/#"], partitions=1)
 BOARD = "$replay/@board;from=earliest/s/#"

@@ -13,7 +13,7 @@ from vmq.clustering.streams.metadata import (
     decode_definition,
     merge,
 )
-from vmq_cluster.records import encode
+from vmq_cluster.keyed_records import encode
 
 NODES = st.sets(st.text("abcdef", min_size=1, max_size=3), min_size=1, max_size=8)
 

@@ -5,7 +5,7 @@ from unittest.mock import Mock
 import pytest
 from msgspec import Struct
 
-from vmq_cluster.records import Records, decode, key_of
+from vmq_cluster.keyed_records import Records, decode, key_of
 
 
 class Known(Struct):
