@@ -42,7 +42,7 @@ class JobMachine(JobStock):
         job = queue.first()
         assert job is not None
         queue.remove(job)
-        job.state = ACTIVE
+        job.state, job.is_aside = ACTIVE, False
         job.deliveries += 1
         queue.went += 1
         queue.used = now
@@ -108,7 +108,7 @@ class JobMachine(JobStock):
     def set_aside(self, job: Job) -> None:
         """A queued job is so no more; who has it is the caller's to say."""
         job.queue.remove(job)
-        job.state = ACTIVE
+        job.state, job.is_aside = ACTIVE, True
         if job.serial:
             self.log.note(record.SET_ASIDE, job)
 
@@ -228,8 +228,7 @@ class JobMachine(JobStock):
         if job.retry < 0 and len(ladder) > 1:
             if job.serial:
                 self.log.note(record.SET_ASIDE, job)
-            after = job.queue.rules.retry_after(job.deliveries)
-            self.timers.set(job, min(now + after, job.expires), now)
+            self.rest(job, job.queue.rules.retry_after(job.deliveries), now)
         else:
             self.come_back(job, now)
         return True
@@ -257,8 +256,7 @@ class JobMachine(JobStock):
             self.counts.unconfirmed += 1
             self.remove(job)
         elif job.deliveries > 1:
-            after = min(1 << min(int(job.deliveries) - 2, 30), self.retry_of(job))
-            self.timers.set(job, min(now + after, job.expires), now)
+            self.rest(job, min(1 << min(int(job.deliveries) - 2, 30), self.retry_of(job)), now)
         else:
             self.come_again(job, now)
 
@@ -354,10 +352,14 @@ class JobMachine(JobStock):
         if self.holders:
             self.let_go(job)
         if job.queue.paused_in:
-            retry = max(1, job.queue.rules.retry_after(job.deliveries))
-            self.timers.set(job, min(now + retry, job.expires), now)
+            self.rest(job, max(1, job.queue.rules.retry_after(job.deliveries)), now)
         else:
             self.put(job, now, True)
+
+    def rest(self, job: Job, seconds: int, now: float) -> None:
+        """No worker has it until so many seconds are over."""
+        job.is_aside = True
+        self.timers.set(job, min(now + seconds, job.expires), now)
 
     # Dead letters
 

@@ -82,8 +82,8 @@ class Job(Timed):
         self.delay: i64 = 0
         self.ttl: i64 = 0
         self.priority: i64 = 0
-        #: It waits for its time, and was never queued yet.
-        self.is_delayed = False
+        self.is_delayed = False  # it waits for its time, and was never queued yet
+        self.is_aside = False  # if it is active: no worker has it, and it is queued when it is due
         #: Times that it was given to a worker, given up, and given again since nothing was heard.
         self.deliveries: i64 = 0
         self.nacks: i64 = 0

@@ -9,6 +9,7 @@ from redis.exceptions import ResponseError
 
 from tests.support.until import until
 from tests.vmq.jobs.serving import client_of, config_of
+from vmq.admin.jobs.why import explain
 from vmq.broker import Broker
 
 
@@ -106,3 +107,18 @@ async def test_a_pattern_is_short(redis: Any) -> None:
     assert b"maxmemory" in await redis.execute_command("CONFIG", "GET", "max[m]*")
     with pytest.raises(ResponseError, match="too long"):
         await redis.execute_command("CONFIG", "GET", "*a" * 100)
+
+
+async def test_of_a_job_that_was_set_aside_it_is_told_that_no_worker_has_it(
+    broker: Broker, redis: Any
+) -> None:
+    job_id = (await redis.execute_command("ADDJOB", "mail", "x", 0)).decode()
+    await redis.execute_command("GETJOB", "FROM", "mail")
+    assert explain(broker, job_id).verdict.startswith("a worker has it")
+    for command in ("ENQUEUE", "DEQUEUE"):
+        await redis.execute_command(command, job_id)
+    found = explain(broker, job_id)
+    assert found.verdict.startswith("no worker has it: it was set aside, and it is queued in 300 s")
+    assert (found.given, found.remedy) == (False, f"vmq jobs retry {job_id}")
+    await redis.execute_command("PAUSE", "mail", "in")
+    assert explain(broker, job_id).remedy == "vmq jobs resume mail"

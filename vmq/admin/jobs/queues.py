@@ -72,14 +72,22 @@ def split_name(name: bytes) -> tuple[str, str]:
     return mountpoint.decode(), queue.decode("utf-8", "backslashreplace")
 
 
-def _find_queue(broker: "BrokerView", queue: str, mountpoint: str) -> "JobQueue":
+def _find_jobs(broker: "BrokerView", queue: str, mountpoint: str) -> "JobQueue | None":
+    """A queue; None: it is that of the dead letters of one that has none."""
     queues = _service(broker).machine.queues
     found = queues.get(full_name(broker, queue, mountpoint))
     if found is None:
         living = queue.removesuffix(DEAD.decode())
-        if living not in ("", queue) and full_name(broker, living, mountpoint) in queues:
-            raise NotFoundError(f"the queue {living!r} has no dead letters")
-        raise NotFoundError(f"there is no queue of jobs {living or queue!r}")
+        if living in ("", queue) or full_name(broker, living, mountpoint) not in queues:
+            raise NotFoundError(f"there is no queue of jobs {living or queue!r}")
+    return found
+
+
+def _find_queue(broker: "BrokerView", queue: str, mountpoint: str) -> "JobQueue":
+    found = _find_jobs(broker, queue, mountpoint)
+    if found is None:
+        living = queue.removesuffix(DEAD.decode())
+        raise NotFoundError(f"the queue {living!r} has no dead letters")
     return found
 
 
@@ -210,7 +218,9 @@ def peek(
         NotFoundError: there is no such queue.
     """
     service = _service(broker)
-    found = _find_queue(broker, queue, mountpoint)
+    found = _find_jobs(broker, queue, mountpoint)
+    if found is None:
+        return Listing(JobRow, iter(()), selection)
     rows = _all_rows(service, found, payload_bytes)
     if not everything:
         most = int(found.depth)
@@ -390,8 +400,8 @@ async def retry(broker: "BrokerView", queue: str, job_id: str, mountpoint: str) 
         if job_id:
             done = int(service.machine.enqueue(find_job(broker, job_id, is_undone=True), now))
         else:
-            dead = _find_queue(broker, queue.removesuffix("!dead") + "!dead", mountpoint)
-            while jobs := dead.oldest(_STEP):
+            dead = _find_jobs(broker, queue.removesuffix("!dead") + "!dead", mountpoint)
+            while dead is not None and (jobs := dead.oldest(_STEP)):
                 done += sum(service.machine.enqueue(job, now) for job in jobs)
                 await _safe(service)
     except JobRefusedError as refusal:

@@ -62,7 +62,9 @@ class JobRow(Struct, frozen=True, kw_only=True):
     id: str
     queue: str
     mountpoint: Mountpoint
-    state: Annotated[str, Meta(description="queued; delayed; active = a worker has it; dead")]
+    state: Annotated[
+        str, Meta(description="queued; delayed; active = a worker has it, or it is set aside; dead")
+    ]
     priority: int
     age: Annotated[float, Meta(description="Seconds since it was added")]
     created: Annotated[str, Meta(description="When that was, as in 2030-01-31T06:00:00.123456789Z")]

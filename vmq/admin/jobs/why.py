@@ -76,16 +76,30 @@ def _steps(service: "JobService", job: "Job", row: JobRow) -> Iterator[Step]:
     elif row.state == "done":
         yield Step("done", STOP, "it is done; it goes once all nodes that had it know")
     elif row.state == "active":
-        yield _held(service, job, row)
+        yield _resting(job, row) if job.is_aside else _held(service, job, row)
     elif queue.paused_out:
-        words = ["vmq", "jobs", "resume", row.queue]
-        remedy = shlex.join(words + (["--mountpoint", row.mountpoint] if row.mountpoint else []))
-        yield Step("paused", STOP, "its queue gives no jobs: it is paused", remedy=remedy)
+        yield Step("paused", STOP, "its queue gives no jobs: it is paused", remedy=_resume(row))
     else:
         before = queue.oldest(1000).index(job) if queue.depth <= 1000 else -1
         place = "among many" if before < 0 else f"behind {before} others"
         waits = 0 if queue.waiters is None else len(queue.waiters)
         yield Step("queued", OK, f"it is queued, {place}; {waits} workers wait for jobs")
+
+
+def _resting(job: "Job", row: JobRow) -> Step:
+    """No worker has it: it was set aside, given up or lost, or came back while its queue takes nothing in."""
+    text = "no worker has it: it was set aside"
+    if job.queue.paused_in:
+        text += ", and its queue takes no jobs: it is paused"
+        return Step("aside", STOP, text, remedy=_resume(row))
+    then = "its time to live ends" if job.due >= job.expires else "it is queued"
+    text += f", and {then} in {row.next:.0f} s"
+    return Step("aside", STOP, text, remedy=f"vmq jobs retry {row.id}")
+
+
+def _resume(row: JobRow) -> str:
+    words = ["vmq", "jobs", "resume", row.queue]
+    return shlex.join(words + (["--mountpoint", row.mountpoint] if row.mountpoint else []))
 
 
 def _held(service: "JobService", job: "Job", row: JobRow) -> Step:
@@ -96,8 +110,6 @@ def _held(service: "JobService", job: "Job", row: JobRow) -> Step:
     count = f"given out {row.deliveries} times" if row.deliveries != 1 else "given out once"
     if not row.retry:
         return Step("active", OK, f"{who} has it, and nobody else ever will (RETRY 0); {count}")
-    if not row.deliveries:
-        return Step("active", OK, f"it was set aside, and is queued in {row.next:.0f} s")
     limit = job.queue.rules.max_deliveries
     end = f", {limit} at most" if limit else ""
     text = f"{who} has it; it is given again in {row.next:.0f} s unless it is acknowledged"

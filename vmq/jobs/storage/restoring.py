@@ -345,7 +345,7 @@ class JobRestore(FrameWalk):
 
     def happened(self, job: Job, event: int) -> None:
         if event == record.TAKEN:
-            job.state = ACTIVE
+            job.state, job.is_aside = ACTIVE, False
             job.deliveries += 1
         elif event == record.RETURNED:
             job.state = QUEUED
@@ -357,7 +357,7 @@ class JobRestore(FrameWalk):
             job.state = QUEUED
             job.nacks += 1
         elif event == record.SET_ASIDE:
-            job.state = ACTIVE
+            job.state, job.is_aside = ACTIVE, True
         elif event == record.GIVEN_BACK:
             job.state = QUEUED
             job.deliveries -= 1
