@@ -175,9 +175,7 @@ class Watchdog:
             # It waits for events, or for the processor; or compiled code runs, which has no frames: of that nothing is
             # told but how late the loop was.
             return
-        self._told = self._say(
-            places_of(frame, self._base), f"for={self._steps * STEP:.1f}s so far"
-        )
+        self._told = self._say(places_of(frame, self._base), "blocked", self._steps * STEP)
 
     def _was_held(self, seconds: float, used: float) -> None:
         """This thread itself could not run for a while."""
@@ -190,8 +188,8 @@ class Watchdog:
         else:
             places = self._dumped()
         if places:
-            how = f"for={seconds:.1f}s by code that keeps the interpreter to itself"
-            self._told = self._say(places, how)
+            how = "blocked by code that keeps the interpreter to itself"
+            self._told = self._say(places, how, seconds)
 
     def _dumped(self) -> list[CodePlace]:
         """What faulthandler wrote of the loop's thread last, the innermost first; and forgets it."""
@@ -203,17 +201,18 @@ class Watchdog:
         self._dump.truncate()
         return places_in(text, self._loop_thread)
 
-    def _say(self, places: list[CodePlace], how: str) -> int:
-        """Tells who holds the loop up; at which level of the log."""
+    def _say(self, places: list[CodePlace], how: str, seconds: float) -> int:
+        """Tells who holds the loop up, and for how long so far; at which level of the log."""
         blame = blame_of(places, self._owner)
         if blame.plugin:
             self._blocked(blame.plugin)
         # What the broker itself takes time for, as when it starts, is no alarm.
         level = logging.ERROR if blame.plugin else logging.INFO
+        text = f"event loop {how} for=%.1fs plugin=%s hook=%s at=%s stack=%s"
         log.log(
             level,
-            "event loop blocked %s plugin=%s hook=%s at=%s stack=%s",
-            how,
+            text,
+            seconds,
             blame.plugin or "none",
             blame.hook or "unknown",
             blame.place,

@@ -175,7 +175,10 @@ async def test_what_may_be_done_later_holds_the_client_until_it_is(
 
 
 @pytest.mark.parametrize("topic", ["$jobs/mail;maxlen=1", "$jobs/mail;replicate=3"])
-async def test_who_waits_too_long_is_closed_unacknowledged(tmp_path: Path, topic: str) -> None:
+async def test_who_waits_too_long_is_closed_unacknowledged(
+    tmp_path: Path, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "vmq.jobs")
     config = config_of(tmp_path, jobs={"mail": JobOptions(refuse_after=1)})
     async with Broker(config) as broker, peer_of(broker, TCP) as peer:
         await connected(peer)
@@ -183,6 +186,8 @@ async def test_who_waits_too_long_is_closed_unacknowledged(tmp_path: Path, topic
         peer.send(job(topic, b"y", 1, 9))
         assert await peer.rest() == b""
         assert bodies(broker, b"mail") == [b"x"]
+        (said,) = (each for each in caplog.messages if "refused" in each)
+        assert "id=" not in said
 
 
 async def test_who_goes_away_while_it_waits_is_forgotten(broker: Broker) -> None:
