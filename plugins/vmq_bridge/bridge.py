@@ -53,6 +53,7 @@ class Bridge:
         self._subscribed = Subscribed(broker.data_dir / f"{name}.json")
         self._earlier = Earlier() if config.assumes_session else None
         self._connections = 0
+        self.is_connected = False
         #: The session was made, or it was tried.
         self._begun = asyncio.Event()
         self._has_session = False
@@ -122,6 +123,9 @@ class Bridge:
                 what = "connection lost" if connected else "no connection"
                 log.warning("bridge %s: %s to %s: %s", self.name, what, config.url, problem)
             complaint = problem
+            self.is_connected = False
+            text = f"no connection to {config.url}: {problem}"
+            self._broker.set_problem(f"bridge {self.name}", text)
             if connected and clock() - since > config.max_reconnect_delay:
                 delay = config.reconnect_delay
             # Not all bridges of a site at the same moment.
@@ -176,6 +180,8 @@ class Bridge:
 
     def _on_connected(self, remote: Remote) -> None:
         self._connections += 1
+        self.is_connected = True
+        self._broker.set_problem(f"bridge {self.name}", "")
         if self._connections > 1:
             self.counters.reconnects.add()
         if not remote.session_present:

@@ -32,6 +32,11 @@ class BridgePlugin(Plugin):
         if broker.worker > 1:
             return  # the first worker carries what is published in any of them; a second bridge would carry it twice
         bridges = [Bridge(broker, name, each) for name, each in config.bridges.items()]
+        broker.gauge(
+            "bridge_connected",
+            "Whether the bridge is connected to the far broker.",
+            lambda: (({"bridge": each.name}, each.is_connected) for each in bridges),
+        )
         for bridge in bridges:
             await bridge.begin()
         self._bridges = {each.subscriber_id: each for each in bridges}

@@ -81,6 +81,13 @@ async def receive(messages: Any, count: int = 1) -> list[tuple[str, bytes]]:
     return [(str(each.topic), bytes(each.payload)) for each in found]
 
 
+def is_cut(broker: Broker) -> bool:
+    """Whether `/health` says that the bridge is, as its figure does."""
+    found = [each for each in broker.condition().degraded if "a problem with bridge far" in each]
+    assert count(broker, "connected") == (not found)
+    return bool(found)
+
+
 def count(broker: Any, what: str) -> int:
     name = f"vmq_plugin_bridge_{what}"
     for family in broker.metrics.families():
@@ -205,10 +212,13 @@ async def test_no_message_is_lost_when_the_far_broker_restarts(tmp_path: Path) -
         async with client(far) as other, broker.subscribe("i/#", qos=1) as here:
             await other.publish("i/1", b"", qos=1)
             assert await receive(here) == [("i/1", b"")]
+        assert not is_cut(broker)
         await far.stop()
         for number in range(2, 200):
             await broker.publish(f"o/{number}", b"", qos=1)
+        await until(lambda: is_cut(broker))
         await far.start()
+        await until(lambda: not is_cut(broker))
         async with client(far, "there", clean=False) as there:
             got = [topic for topic, _ in await receive(there.messages, 199)]
         assert got == [f"o/{number}" for number in range(1, 200)]
