@@ -80,7 +80,8 @@ class ListenerOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         int,
         Meta(
             ge=0,
-            description="Connections at a time; a further one is closed at once, unanswered, and logged; 0 = no limit.",
+            description="Connections at a time; a further one is closed at once, unanswered (http: with 503), and "
+            "logged; 0 = no limit, but of http, where a quarter of the files that may be open is one.",
             extra={"live": True},
         ),
     ] = 0

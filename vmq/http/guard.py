@@ -3,6 +3,10 @@
 A client that sends its request byte by byte would otherwise hold its connection for as long as it
 likes. The library bounds what comes after the first request (`KEEP_ALIVE`); here is what comes before.
 
+Who finds no room is told so: 503, and the connection ends. Of the files that the process may open HTTP has a quarter,
+whatever `max_connections` says, lest MQTT has none; and eight that clients of MQTT leave alone: probes are answered
+though all others are taken.
+
 A connection whose first request is for `MQTT_PATH` is handed to MQTT over WebSocket, with the limits of every listener
 of MQTT, before the HTTP library sees a byte.
 """
@@ -16,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from vmq.config.options import ListenerOptions
 from vmq.core.context import Counters
 from vmq.listeners.listener import peer_of
+from vmq.listeners.single_server import SPARE, end_of_files
 from vmq.listeners.time_limits import READ_FIRST
 from vmq.mqtt.first_bytes import FIRST_BYTES, protocol_of
 
@@ -30,6 +35,13 @@ KEEP_ALIVE: Final = 75.0
 MQTT_PATH: Final = "/mqtt"
 _MQTT: Final = (b"GET /mqtt ", b"GET /mqtt?")
 _LONGEST: Final = len(_MQTT[0])
+#: The answer to who finds no room.
+_TEXT: Final = b"there is no room for more connections\n"
+NO_ROOM: Final = (
+    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\n"
+    b"Cache-Control: no-store\r\nRetry-After: 5\r\nConnection: close\r\n\r\n%b"
+    % (len(_TEXT), _TEXT)
+)
 
 
 class MqttDoor(Protocol):
@@ -61,14 +73,21 @@ class Guards:
         self.mqtt: MqttDoor | None = None
         #: By transport, which is what a request knows of its connection.
         self.present: dict[object, HttpGuard] = {}
+        #: Those that speak HTTP, and the most that may.
+        self.talking = 0
+        self.most = end_of_files() // 4
+        #: From this number on files are not for clients of HTTP, either.
+        self.end = end_of_files() + SPARE // 2
 
     def __call__(self) -> asyncio.Protocol:
         return HttpGuard(self, self.make())
 
-    def is_full(self) -> bool:
-        """Whether there is no room for those that are there."""
+    def lack(self, file: int) -> str:
+        """Why there is no room for one that has come, with this number of a file; "": there is."""
         there = len(self.present) + (0 if self.mqtt is None else self.mqtt.connections)
-        return 0 < self.limit < there
+        if 0 < self.limit < there:
+            return f"max_connections = {self.limit} reached"
+        return "no more files may be open (ulimit -n)" if file >= self.end else ""
 
     def drop_silent(self) -> None:
         """Ends those who have not said yet what they are: nobody else knows of them."""
@@ -77,9 +96,18 @@ class Guards:
                 guard.transport.abort()
 
     def refuse(self, transport: Any, reason: str) -> None:
+        self._tell(transport, reason)
+        transport.abort()
+
+    def turn_away(self, transport: Any, reason: str) -> None:
+        """There is no room."""
+        self._tell(transport, reason)
+        transport.write(NO_ROOM)
+        transport.close()
+
+    def _tell(self, transport: Any, reason: str) -> None:
         peer = peer_of(transport.get_extra_info("peername"))
         log.warning('refused listener=%s peer=%s reason="%s"', self.name, peer, reason)
-        transport.abort()
 
     def on_request(self, transport: asyncio.BaseTransport | None) -> None:
         """A whole head is there."""
@@ -103,20 +131,30 @@ class HttpGuard(asyncio.Protocol):
         guards = self.guards
         self.transport = transport
         guards.present[transport] = self
-        if guards.mqtt is None:
-            self.be_http()
-        if guards.is_full():
-            guards.refuse(transport, f"max_connections = {guards.limit} reached")
+        lack = guards.lack(transport.get_extra_info("socket").fileno())
+        if lack:
+            guards.turn_away(transport, lack)
+            return
+        if guards.mqtt is None and not self.be_http():
             return
         loop = asyncio.get_running_loop()
         self.timer = loop.call_later(guards.timeout, self.read_first)
 
-    def be_http(self) -> None:
-        """The library takes the connection. All calls still come here first: the event loop knows us by our methods."""
+    def be_http(self) -> bool:
+        """The library takes the connection, if there is room. All calls still come here first: the event loop knows us
+        by our methods.
+        """
+        guards = self.guards
+        if guards.talking >= guards.most:
+            reason = f"{guards.most} speak HTTP, which is a quarter of the files (ulimit -n)"
+            guards.turn_away(self.transport, reason)
+            return False
         self.begun = None
+        guards.talking += 1
         sock = self.transport.get_extra_info("socket")
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(KEEP_ALIVE * 1000))
         self.inner.connection_made(self.transport)
+        return True
 
     def data_received(self, data: bytes) -> None:
         """The beginning of the first request: who takes it, and all that follows?"""
@@ -130,8 +168,7 @@ class HttpGuard(asyncio.Protocol):
             self.be_mqtt(begun)
         elif (spoken := protocol_of(begun[:FIRST_BYTES])) not in ("", "HTTP"):
             self.guards.refuse(self.transport, spoken + " instead of HTTP")
-        else:
-            self.be_http()
+        elif self.be_http():
             self.inner.data_received(begun)
 
     def eof_received(self) -> bool | None:
@@ -170,4 +207,5 @@ class HttpGuard(asyncio.Protocol):
         self.passed()
         self.guards.present.pop(self.transport, None)
         if self.begun is None:
+            self.guards.talking -= 1
             self.inner.connection_lost(error)

@@ -110,6 +110,9 @@ class HttpListener:
         OSError: its address cannot be had.
     """
 
+    #: Who comes to a listener of HTTP that has no room is told so, and does not wait.
+    is_wanting = False
+
     def __init__(
         self,
         name: str,

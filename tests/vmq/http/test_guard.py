@@ -303,8 +303,8 @@ def test_connections_of_both_kinds_are_limited_together(tmp_path: Path) -> None:
         for each in (one, two):
             each.sendall(upgrade())
             assert each.recv(12) == b"HTTP/1.1 101"
-        with connect_tcp(broker.http) as third, contextlib.suppress(ConnectionError):
-            assert third.recv(1) == b""
+        with connect_tcp(broker.http) as third:
+            assert third.recv(12) == b"HTTP/1.1 503"
         broker.wait_log("refused listener=web .*max_connections = 2 reached")
 
 
@@ -340,8 +340,8 @@ class NobodyTakes:
 
 
 @pytest.mark.parametrize("make_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
-def test_whoever_speaks_http_does_so_to_the_end(
-    make_loop: Callable[[], asyncio.AbstractEventLoop],
+def test_whoever_speaks_http_does_so_to_the_end_and_who_finds_no_room_is_told(
+    make_loop: Callable[[], asyncio.AbstractEventLoop], caplog: pytest.LogCaptureFixture
 ) -> None:
     """Whatever begins a later segment: uvloop looks up a protocol's methods once, when a connection begins."""
     calls: list[object] = []
@@ -351,7 +351,8 @@ def test_whoever_speaks_http_does_so_to_the_end(
 
     async def main() -> None:
         server = await asyncio.get_running_loop().create_server(guards, "127.0.0.1", 0)
-        _, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        address = server.sockets[0].getsockname()
+        _, writer = await asyncio.open_connection(*address)
 
         async def say(segment: bytes) -> None:
             writer.write(segment)
@@ -359,9 +360,16 @@ def test_whoever_speaks_http_does_so_to_the_end(
 
         for segment in (b"POST / HTTP/1.1", b"GET /mqtt ", b"G"):
             await say(segment)
+        for guards.most, guards.end, reason in ((1, 9999, "1 speak HTTP"), (9, 0, "no more files")):
+            reader, other = await asyncio.open_connection(*address)
+            other.write(b"GET / HTTP/1.1\r\n")
+            assert (await reader.read(12)) == b"HTTP/1.1 503"
+            assert reason in caplog.text
+            other.close()
         writer.close()
         await until(lambda: calls[-1] is None)
-        assert not guards.present
+        await until(lambda: not guards.present)
+        assert guards.talking == 0
         server.close()
 
     with asyncio.Runner(loop_factory=make_loop) as runner:
