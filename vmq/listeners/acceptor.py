@@ -270,6 +270,10 @@ class Acceptor:
             log.error("cannot accept listener=%s: %s", self.name, error.strerror)
         self.pause(WANT_PAUSE)
 
+    def has_wanted(self) -> bool:
+        """Whether somebody was kept out lately."""
+        return self.wanted_at > 0.0 and self.core.clock() < self.wanted_at + SILENCE
+
     def tell_over(self, now: float) -> None:
         """Somebody was let in: the log hears of it once nobody has been kept out for a while."""
         if now > self.wanted_at + SILENCE:

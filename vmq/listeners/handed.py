@@ -19,6 +19,8 @@ class HandedListener:
         mqtt: what they speak through; it has no socket of its own.
     """
 
+    is_wanting = False
+
     def __init__(self, name: str, endpoint: Endpoint, mqtt: "Listener") -> None:
         self.name = name
         self.endpoint = endpoint

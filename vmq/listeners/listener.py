@@ -120,6 +120,11 @@ class Listener:
         """Whether new connections are let in."""
         return self._acceptor is not None
 
+    @property
+    def is_wanting(self) -> bool:
+        """Whether somebody could not be let in lately, for want of files or memory."""
+        return self._acceptor is not None and self._acceptor.has_wanted()
+
     async def open(self) -> None:
         """Has its address and its certificates; nobody is let in before `listen`.
 
@@ -291,8 +296,7 @@ class Listener:
                 pass  # it was closed before it was made: nobody else's transport is to be lost for that
 
     def _made_for(self) -> Any:
-        protocol = self._protocol
-        self._protocol = None
+        protocol, self._protocol = self._protocol, None
         return protocol
 
     def enter(self, address: Any, peer: str) -> Any:
@@ -312,10 +316,8 @@ class Listener:
         connection.session.anonymous_until_hook = self.anonymous_until_hook
         connection.session.identity = identity
         connection.session.levels = self._levels
-        connection.peer = peer
+        connection.peer = peer or ("unix" if self.is_unix else "")
         connection.network = self.network(address, peer)
-        if self.is_unix and not peer:
-            connection.peer = "unix"
         if not self.is_websocket:
             return connection
         limit = self._config.limits.max_ws_frame_size
@@ -362,8 +364,7 @@ class Listener:
 
     def header_awaited(self, arrival: "Arrival") -> None:
         timeout = self._config.session.mqtt_connect_timeout
-        reason = "no PROXY header within mqtt_connect_timeout"
-        self._limits.set(arrival, timeout, reason, arrival)
+        self._limits.set(arrival, timeout, "no PROXY header within mqtt_connect_timeout", arrival)
 
     def handshake_awaited(self, tls: Tls, entry: "TlsEntry") -> None:
         timeout = self.options.tls_handshake_timeout

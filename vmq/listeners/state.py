@@ -28,5 +28,9 @@ class AnyListener(Protocol):
     def is_open(self) -> bool:
         """Whether new connections are let in."""
 
+    @property
+    def is_wanting(self) -> bool:
+        """Whether somebody could not be let in lately, for want of files or memory."""
+
     def close(self) -> None:
         """Lets nobody in any more."""

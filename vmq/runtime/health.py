@@ -30,16 +30,21 @@ class Health(Struct):
         return [*self.failing, *self.degraded]
 
 
-def not_accepting(listener: AnyListener) -> str:
-    """What is said of a listener that lets nobody in."""
-    return f"listener {listener.name} ({listener.url}) does not accept connections"
+def problem_of(listener: AnyListener) -> str:
+    """What is said of a listener that lets nobody in; "": it does."""
+    name = f"listener {listener.name} ({listener.url})"
+    if not listener.is_open:
+        return f"{name} does not accept connections"
+    if listener.is_wanting:
+        return f"{name} has clients wait: no more files may be open (ulimit -n), or memory lacks"
+    return ""
 
 
 def add_listener(health: Health, listener: AnyListener) -> None:
     """A listener that lets nobody in is missed by new clients if it is one for them."""
-    if not listener.is_open:
-        found = health.failing if listener.endpoint.is_mqtt else health.degraded
-        found.append(not_accepting(listener))
+    problem = problem_of(listener)
+    if problem:
+        (health.failing if listener.endpoint.is_mqtt else health.degraded).append(problem)
 
 
 def add_core(health: Health, core: Core, lag: float) -> None:

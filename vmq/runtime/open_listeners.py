@@ -7,7 +7,7 @@ from vmq.config.options import ListenerOptions
 from vmq.listeners.certificates import CertificateError
 from vmq.listeners.state import AnyListener
 from vmq.runtime.errors import StartError
-from vmq.runtime.health import not_accepting
+from vmq.runtime.health import problem_of
 
 L = TypeVar("L", bound=AnyListener)
 
@@ -58,7 +58,7 @@ class OpenListeners(Mapping[str, L], Generic[L]):
 
     def problems(self) -> list[str]:
         """Which of them do not accept."""
-        return [not_accepting(each) for each in self.values() if not each.is_open]
+        return [problem for each in self.values() if (problem := problem_of(each))]
 
     def connections(self) -> dict[str, int]:
         """Open MQTT connections by kind of listener."""

@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 from aiohttp import ClientSession
 
+from tests.support.present import present
 from tests.vmq.http.conftest import get
 from vmq import Broker
 from vmq.config.options import BrokerOptions, Config, ListenerOptions
+from vmq.listeners.listener import Listener
 from vmq.testing.process import BrokerProcess
 
 HEALTH = ("/health", "/health/live", "/health/ready", "/health/ping", "/health/listeners")
@@ -61,6 +63,18 @@ async def test_a_listener_that_stopped_accepting_is_named(embedded: Broker) -> N
     assert await health_of(embedded, "/health/ready") == (503, reasons)
     assert await health_of(embedded, "/health/live") == (200, [])
     assert await health_of(embedded, "/health/ping") == (200, [])
+
+
+async def test_a_listener_that_has_clients_wait_for_files_keeps_them_out(embedded: Broker) -> None:
+    listener = embedded.listeners["tcp"]
+    assert isinstance(listener, Listener)
+    present(listener._acceptor).pause_for_want(OSError())
+    for path in ("/health", "/health/ready", "/health/listeners"):
+        status, (reason,) = await health_of(embedded, path)
+        assert status == 503
+        assert "tcp://127.0.0.1" in reason
+        assert "has clients wait: no more files may be open (ulimit -n)" in reason
+    assert await health_of(embedded, "/health/live") == (200, [])
 
 
 async def test_a_store_that_cannot_write_is_a_reason(embedded: Broker) -> None:

@@ -215,7 +215,9 @@ async def test_without_files_it_waits_and_goes_on(
     with a_door(want, want) as door, caplog.at_level(logging.WARNING, "vmq.listeners"):
         door.knock(2)
         await door.wait_all(2)
+        assert door.acceptor.has_wanted()
         door.house.clock.advance(SILENCE + 1)
+        assert not door.acceptor.has_wanted()
         door.knock(2)
         await door.wait_all(4)
         assert door.house.core.counters.accept_failed == 2

@@ -24,6 +24,7 @@ class Door:
         self.url = options.url
         self.connections = 0
         self.is_open = True
+        self.is_wanting = False
 
     def close(self) -> None:
         self.is_open = False

@@ -36,6 +36,8 @@ class FlightListener:
 
     #: Those of MQTT, which has none here.
     connections: Final = 0
+    #: Its clients are another process's.
+    is_wanting: Final = False
 
     def __init__(
         self,
