@@ -24,7 +24,8 @@ from vmq.testing.ports import lasting_port
 START_TIMEOUT = 60.0
 STOP_TIMEOUT = 60.0
 LOG_TIMEOUT = 30.0
-READY = "vmq ready:"
+#: What it says once its listeners accept, though it may be a node that has no place in its cluster.
+READY = "vmq (?:ready|serves nobody):"
 #: The command, with the interpreter of the tests.
 VMQ = (sys.executable, "-m", "vmq")
 
@@ -222,7 +223,7 @@ class BrokerProcess(Closing):
             self._process.send_signal(signal.SIGCONT)
 
     def _wait_ready(self, timeout: float) -> None:
-        ready = self._out.wait(rf"^{READY} (.+)$", timeout)
+        ready = self._out.wait(rf"^{READY} ([^(]+)", timeout)
         if ready is not None:
             self.urls = ready[1].split()
             return

@@ -153,11 +153,13 @@ class DemoParts:
         assert process.stdout is not None
         try:
             async with asyncio.timeout(START_TIMEOUT):
-                line = await process.stdout.readline()
+                line = b"x"
+                while line and not line.startswith(READY):
+                    line = await process.stdout.readline()
         except TimeoutError:
             late = f"the broker is not ready after {START_TIMEOUT:.0f} s"
             raise CliError(f"{late}; its log ends with:\n{self.last_lines()}") from None
-        if not line.startswith(READY):
+        if not line:
             raise CliError(f"the broker did not start:\n{self.last_lines()}")
         node.is_up, node.since = True, time.monotonic()
 

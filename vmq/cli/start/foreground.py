@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from weakref import WeakValueDictionary
 
 from vmq.cli.terminal.console import FAILURE
+from vmq_cluster.ticks import sleep_to_tick
 
 if TYPE_CHECKING:
     from vmq.broker import Broker
@@ -21,14 +22,18 @@ logger = logging.getLogger("vmq.cli")
 #: Seconds that tasks and threads have to end once the broker has stopped.
 REST: Final = 2.0
 
+#: Seconds between two looks whether clients are served.
+LOOK: Final = 0.2
+
 #: Ask a broker that runs for something.
 REQUESTS: Final = (signal.SIGHUP, signal.SIGUSR1)
 
 
-def say_ready(addresses: list[str]) -> None:
-    """Tell whoever started us that every listener accepts, and where."""
+def say_ready(addresses: list[str], shut: str = "") -> None:
+    """Tell whoever started us that every listener accepts, and where, or also why clients are not served."""
+    where = " ".join(addresses)
     try:
-        print(f"vmq ready: {' '.join(addresses)}", flush=True)
+        print(f"vmq serves nobody: {where} ({shut})" if shut else f"vmq ready: {where}", flush=True)
     except OSError:
         logger.debug("nobody reads stdout")
 
@@ -40,6 +45,18 @@ def say_page(links: Iterable[str]) -> None:
             print(f"vmq page: {link}", flush=True)
     except OSError:
         logger.debug("nobody reads stdout")
+
+
+async def say_served(broker: "Broker") -> None:
+    """Tell it once a node that was shut to clients serves them."""
+    while shut_because(broker):
+        await sleep_to_tick(LOOK)
+    say_ready(broker.addresses)
+
+
+def shut_because(broker: "Broker") -> str:
+    """Why a node serves no clients, and what to do; "": it does."""
+    return "" if broker.clustering is None else broker.clustering.admission.reason
 
 
 def on_signal(stop: Callable[[], None], at_once: Callable[[], None] | None = None) -> None:

@@ -19,6 +19,8 @@ from vmq.cli.start.foreground import (
     on_signal,
     say_page,
     say_ready,
+    say_served,
+    shut_because,
     until_end,
     untrack_transports,
 )
@@ -303,12 +305,15 @@ async def _serve(
     if not stopping.is_set():
         compiled = "yes" if is_compiled() else "no"
         logger.info("started version=%s compiled=%s", __version__, compiled)
-        say_ready(broker.addresses)
+        shut = shut_because(broker)
+        say_ready(broker.addresses, shut)
         say_page(_page_links(broker))
         running.ready()
-        house = asyncio.create_task(running.keep_house())
+        works = [asyncio.create_task(running.keep_house())]
+        works += [asyncio.create_task(say_served(broker))] if shut else []
         await until_end(stopping, broker)
-        house.cancel()
+        for each in works:
+            each.cancel()
     is_anew = not stopping.is_set()
     if not is_anew:
         running.stopping()

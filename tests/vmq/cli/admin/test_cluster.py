@@ -59,6 +59,12 @@ def test_two_processes_become_one_cluster_and_part(tmp_path: Path) -> None:
             left = here("cluster", "leave", "--timeout", "20", "--json", *there)
             assert json.loads(left.out) == {"node": "b", "complete": True}
             assert b.wait() == 0
+            b.restart()
+            b.wait_out(
+                "^vmq serves nobody: tcp://.* .this node has left its cluster: `vmq cluster jo"
+            )
+            assert here("cluster", "join", seed, *there).code == 0
+            b.wait_out("^vmq ready: tcp://")
 
 
 @pytest.mark.parametrize("command", ["leave", "drain"])

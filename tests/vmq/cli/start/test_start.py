@@ -244,8 +244,8 @@ def fail(*_):
     raise StorageError("no sector there")
 
 async def start_node(node, *rest, start_node=Clustering.start):
-    def say_ready(addresses, say_ready=start.say_ready):
-        say_ready(addresses)
+    def say_ready(*told, say_ready=start.say_ready):
+        say_ready(*told)
         node._storage.get = fail
         with suppress(StorageError):
             node.node.put("p", b"k", b"v")
