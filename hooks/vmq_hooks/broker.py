@@ -235,7 +235,8 @@ class Broker(Protocol):
     async def disconnect_users(self, usernames: Collection[str]) -> int:
         """Ends the connections of all clients that are here under one of these user names; returns how many.
 
-        Their wills are not published; their durable sessions stay. The user name is the one that hooks see.
+        Their wills are not published; their durable sessions stay. The user name is the one that hooks see. In
+        `start`, as the broker starts, it takes the wills that were left when that was killed: they are published later.
 
         Raises:
             TypeError: it is a text, and no collection of them.
@@ -244,7 +245,7 @@ class Broker(Protocol):
     async def drop_wills(self, usernames: Collection[str]) -> int:
         """Takes their wills from all clients that are here under one of these user names; returns how many.
 
-        For users that are gone, and whose connections stay.
+        For users that are gone, and whose connections stay. In `start` as `disconnect_users`.
 
         Raises:
             TypeError: it is a text, and no collection of them.

@@ -1,17 +1,20 @@
 """The plugin: lets in who knows the password."""
 
+import asyncio
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 from vmq_hooks import Broker, Checking, Mistake, Peer, Plugin, Refuse, hook
 from vmq_hooks.files import FileOptions, WatchedFile, file_option
+from vmq_hooks.replacing import replace_file
 from vmq_hooks.turns import TurnsClosedError
 from vmq_hooks.verdicts import RegisterVerdict
 
-from vmq_passwd.users import Users, check_name, parse
+from vmq_passwd.users import Users, check_name, missing, parse
 from vmq_passwd.verifier import Verifier
 
 
@@ -69,24 +72,31 @@ class PasswdConfig(FileOptions, frozen=True, forbid_unknown_fields=True):
 
 
 class PasswdPlugin(Plugin):
-    """Users and passwords from a file. A new one ends the connections of users that are gone."""
+    """Users and passwords from a file. A new one ends the connections of users that are gone.
+
+    Who was there is kept in the data folder: who is deleted while the broker is down is gone, too.
+    """
 
     Config = PasswdConfig
 
     _broker: Broker
     _config: PasswdConfig
-    _users: Users
+    #: Those who were there last, and where that is kept.
+    _known: dict[str, str]
+    _path: Path
     _file: WatchedFile[Users]
     _verifier: Verifier
 
     def check(self, broker: Checking, config: PasswdConfig) -> Iterator[Mistake]:
         return WatchedFile.mistakes(broker, config, parse)
 
-    def start(self, broker: Broker, config: PasswdConfig) -> None:
+    async def start(self, broker: Broker, config: PasswdConfig) -> None:
         self._broker = broker
         self._config = config
+        self._changing = asyncio.Lock()
+        self._path = broker.data_dir / "users"
+        self._known = _read(self._path)
         self._file = WatchedFile.follow(broker, config, parse, self._on_change)
-        self._users = self._file.content
         self._verifier = Verifier(
             broker.run_in_thread,
             time.monotonic,
@@ -94,6 +104,7 @@ class PasswdPlugin(Plugin):
             cache_size=config.cache_size,
             cache_seconds=config.cache_seconds,
         )
+        await self._on_change()
 
     async def stop(self) -> None:
         """Takes a last look at the file: who takes over from here does not know whom it was that we let in."""
@@ -102,15 +113,25 @@ class PasswdPlugin(Plugin):
 
     async def _on_change(self) -> None:
         """Ends connections. What is remembered belongs to the hashes that it was checked against."""
-        before, self._users = self._users, self._file.content
-        if self._config.end_connections == "never":
-            gone = before.missing_in(self._users, with_passwords=False)
-            if gone:
-                await self._broker.drop_wills(gone)
+        async with self._changing:
+            now = await self._broker.run_in_thread(self._file.content.marks)
+            if now == self._known:
+                return
+            await self._end(missing(self._known, now, self._config.end_connections == "changed"))
+            self._known = now
+            try:
+                data = msgspec.json.encode(now)
+                await self._broker.run_in_thread(replace_file, self._path, data, 0o600)
+            except OSError as error:
+                self._broker.log.error("who has a password cannot be kept: %s", error)
+
+    async def _end(self, gone: set[str]) -> None:
+        if not gone:
             return
-        with_passwords = self._config.end_connections == "changed"
-        gone = before.missing_in(self._users, with_passwords=with_passwords)
-        ended = await self._broker.disconnect_users(gone) if gone else 0
+        if self._config.end_connections == "never":
+            await self._broker.drop_wills(gone)
+            return
+        ended = await self._broker.disconnect_users(gone)
         if ended:
             self._broker.log.info("connections ended of users that are gone or changed: %d", ended)
 
@@ -139,3 +160,11 @@ class PasswdPlugin(Plugin):
         if username == peer.common_name:
             reason += "; its certificate counts with accept_certificates = true"
         return Refuse(reason, bad_credentials=True)
+
+
+def _read(path: Path) -> dict[str, str]:
+    """Who was there when the broker ran last, as far as that is known."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, str])
+    except (OSError, msgspec.MsgspecError):
+        return {}

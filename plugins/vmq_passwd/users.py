@@ -1,5 +1,6 @@
 """The file of users: `NAME:HASH`, one a line, and `#` for comments."""
 
+import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -29,15 +30,23 @@ class Users:
         """A user's hash."""
         return self._hashes.get(name)
 
-    def missing_in(self, later: "Users", *, with_passwords: bool) -> set[str]:
-        """Who is not there any more; on demand also who has another hash."""
-        if with_passwords:
-            return {name for name, had in self._hashes.items() if later.get(name) != had}
-        return {name for name in self._hashes if name not in later}
+    def marks(self) -> dict[str, str]:
+        """What tells the hash of a user from another one, and is of no use for more."""
+        return {
+            name: hashlib.blake2b(repr(each).encode(), digest_size=16).hexdigest()
+            for name, each in self._hashes.items()
+        }
 
     def nth(self, index: int) -> Hash:
         """The hash that stands in this place of the file."""
         return self._in_order[index]
+
+
+def missing(before: Mapping[str, str], later: Mapping[str, str], with_passwords: bool) -> set[str]:
+    """Who is not there any more, by their `marks`; on demand also who has another hash."""
+    if with_passwords:
+        return {name for name, had in before.items() if later.get(name) != had}
+    return set(before) - set(later)
 
 
 def parse(data: bytes, path: Path) -> Users:

@@ -11,7 +11,7 @@ import asyncio
 import errno
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -128,6 +128,17 @@ class StoredWills(Wills):
                 else:
                     found[will.number] = will
         return [found[number] for number in sorted(found)]
+
+    def strike(self, usernames: Collection[str]) -> None:
+        """None of these users' is left over; before `begin` and `resume`.
+
+        Raises:
+            OSError: a file cannot be read or written.
+        """
+        gone = [each.number for each in self.left_over() if each.username in usernames]
+        if gone:
+            with self._newer.open("ab") as file:  # a line that was cut takes none behind it along
+                file.write(b"".join(b"\n%d\n" % number for number in gone))
 
     def begin(self) -> None:
         """Wills are kept from now on, and none is left over. Raises `OSError`: a file cannot be written."""

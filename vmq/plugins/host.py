@@ -62,6 +62,8 @@ class PluginHost:
         self._clients = clients
         self._is_open = asyncio.Event()
         self._waiting: list[asyncio.Task[Any]] = []
+        #: Users of whom a plugin says as it starts with the broker that they are gone; None: that has begun.
+        self.gone: set[str] | None = set()
         if not cluster.listen:
             self._is_open.set()
 
@@ -165,6 +167,8 @@ class PluginHost:
 
     async def _of_users(self, usernames: Collection[str], act: Callable[[Connection], bool]) -> int:
         """Does something to all clients that are here under these names; returns for how many it was true."""
+        if self.gone is not None:
+            self.gone.update(usernames)
         done = 0
         for registry in list(self._registries.values()):
             for number, subscriber in enumerate(list(registry.subscribers.values())):

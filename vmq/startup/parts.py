@@ -111,6 +111,7 @@ class Parts:
         self._upkeep: Upkeep | None = None
         self.certificates = CertificateWatch(config.listeners)
         self._wills = StoredWills(Path(config.broker.data_dir))
+        self._host = host
 
     def registry(self, mountpoint: str = "") -> Registry:
         """The topic tree of a mountpoint with its sessions; made when first asked for."""
@@ -178,10 +179,15 @@ class Parts:
             for name, is_on in runs.items():
                 if is_on != (name in self.plugins.loaded):
                     await (self.plugins.enable(name) if is_on else self.plugins.disable(name))
+            gone, self._host.gone = self._host.gone, None
+            if gone:
+                self._wills.strike(gone)
         except BansError as error:
             raise StartError(f"{error}; mend or remove the file") from error
         except PluginError as error:
             raise StartError(str(error)) from error
+        except OSError as error:
+            raise _unusable_wills(error) from error
 
     def begin_upkeep(
         self,
@@ -229,7 +235,7 @@ class Parts:
             wills.begin()
             self.core.wills = wills
         except OSError as error:
-            raise StartError(f"the wills that were kept cannot be used: {error}") from error
+            raise _unusable_wills(error) from error
 
     def close(self) -> None:
         """Everything is written that can be."""
@@ -270,6 +276,10 @@ class Parts:
     async def followed(self) -> list[str]:
         """Returns when the plugins go by the configuration in force: why some of them stay as they were."""
         return [] if self._following is None else await asyncio.shield(self._following)
+
+
+def _unusable_wills(error: OSError) -> StartError:
+    return StartError(f"the wills that were kept cannot be used: {error}")
 
 
 def _value(config: Config, key: str) -> object:

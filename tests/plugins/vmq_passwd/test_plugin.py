@@ -22,9 +22,9 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-def started(broker: FakeBroker, config: PasswdConfig | None = None) -> PasswdPlugin:
+async def started(broker: FakeBroker, config: PasswdConfig | None = None) -> PasswdPlugin:
     plugin = PasswdPlugin()
-    plugin.start(broker, config or PasswdConfig())
+    await plugin.start(broker, config or PasswdConfig())
     return plugin
 
 
@@ -32,7 +32,7 @@ def started(broker: FakeBroker, config: PasswdConfig | None = None) -> PasswdPlu
 class TestVerdicts:
     async def test_of_passwords(self, tmp_path: Path) -> None:
         async with FakeBroker(tmp_path) as broker:
-            plugin = started(broker)
+            plugin = await started(broker)
             assert await plugin.auth_on_register(PEER, "bob", b"1") is True
             for name, password, reason in (
                 ("bob", b"2", "wrong password"),
@@ -47,20 +47,20 @@ class TestVerdicts:
 
     async def test_without_a_name_the_next_plugin_is_asked(self, tmp_path: Path) -> None:
         async with FakeBroker(tmp_path) as broker:
-            assert await started(broker).auth_on_register(PEER, None, None) is None
+            assert await (await started(broker)).auth_on_register(PEER, None, None) is None
 
     async def test_unknown_users_may_be_the_next_plugins(self, tmp_path: Path) -> None:
         async with FakeBroker(tmp_path) as broker:
-            plugin = started(broker, PasswdConfig(unknown_users="next"))
+            plugin = await started(broker, PasswdConfig(unknown_users="next"))
             assert await plugin.auth_on_register(PEER, "eve", b"1") is None
             assert isinstance(await plugin.auth_on_register(PEER, "bob", b"2"), Refuse)
 
     async def test_a_certificate_stands_for_the_password_if_asked_to(self, tmp_path: Path) -> None:
         peer = Peer("127.0.0.1", 8883, transport="tls", common_name="lamp")
         async with FakeBroker(tmp_path) as broker:
-            plugin = started(broker)
+            plugin = await started(broker)
             assert isinstance(await plugin.auth_on_register(peer, "lamp", None), Refuse)
-            plugin = started(broker, PasswdConfig(accept_certificates=True))
+            plugin = await started(broker, PasswdConfig(accept_certificates=True))
             assert await plugin.auth_on_register(peer, "lamp", None) is True
             assert isinstance(await plugin.auth_on_register(peer, "door", None), Refuse)
             assert await plugin.auth_on_register(peer, None, None) is None
@@ -69,7 +69,7 @@ class TestVerdicts:
         self, tmp_path: Path
     ) -> None:
         async with FakeBroker(tmp_path) as broker:
-            plugin = started(broker, PasswdConfig(threads=1))
+            plugin = await started(broker, PasswdConfig(threads=1))
             first = asyncio.ensure_future(plugin.auth_on_register(PEER, "bob", b"1"))
             waits = asyncio.ensure_future(plugin.auth_on_register(PEER, "bob", b"2"))
             for _ in range(3):
@@ -85,16 +85,16 @@ class TestTheFile:
     async def test_without_a_good_file_the_plugin_does_not_start(self, tmp_path: Path) -> None:
         async with FakeBroker(tmp_path) as broker:
             with pytest.raises(FileError, match="passwd: No such file"):
-                started(broker)
+                await started(broker)
             (tmp_path / "passwd").write_text("bob\n")
             with pytest.raises(FileError, match="passwd, line 1: accepted: NAME:HASH"):
-                started(broker)
+                await started(broker)
 
     async def test_a_change_counts_and_a_mistake_does_not(
         self, path: Path, heard: asyncio.Queue[str]
     ) -> None:
         async with FakeBroker(path.parent) as broker, asyncio.timeout(20):
-            plugin = started(broker, PasswdConfig(reload_interval=0.01))
+            plugin = await started(broker, PasswdConfig(reload_interval=0.01))
             assert await plugin.auth_on_register(PEER, "bob", b"1") is True
             editing.add(path, "bob", b"3")
             assert "new content is in force" in await heard.get()
@@ -118,7 +118,7 @@ class TestTheFile:
     ) -> None:
         editing.add(path, "eve", b"2")
         async with FakeBroker(path.parent) as broker, asyncio.timeout(20):
-            plugin = started(broker, PasswdConfig(reload_interval=0.01, end_connections=mode))
+            plugin = await started(broker, PasswdConfig(reload_interval=0.01, end_connections=mode))
             data = path.read_bytes()
             editing.delete(path, "eve")
             editing.add(path, "bob", b"3")
@@ -134,9 +134,21 @@ class TestTheFile:
         self, path: Path
     ) -> None:
         async with FakeBroker(path.parent) as broker, asyncio.timeout(20):
-            plugin = started(broker, PasswdConfig(reload_interval=0))
+            plugin = await started(broker, PasswdConfig(reload_interval=0))
             editing.delete(path, "bob")
             await plugin.stop()
+            assert broker.disconnected_users == [{"bob"}]
+            editing.add(path, "eve", b"2")
+            await started(broker)
+            assert broker.disconnected_users == [{"bob"}]
+
+    async def test_who_is_deleted_while_the_broker_is_down_is_gone(self, path: Path) -> None:
+        async with FakeBroker(path.parent) as broker:
+            await started(broker)
+            assert oct((broker.data_dir / "users").stat().st_mode)[-3:] == "600"
+        editing.delete(path, "bob")
+        async with FakeBroker(path.parent) as broker:
+            await started(broker)
             assert broker.disconnected_users == [{"bob"}]
 
     async def test_whoever_is_checked_while_the_file_changes_is_judged_by_the_new_one(
@@ -145,15 +157,18 @@ class TestTheFile:
         class Slow(FakeBroker):
             """The file changes while a password is checked."""
 
+            is_asked = False
+
             async def run_in_thread(self, function: Any, /, *args: Any, **kwargs: Any) -> Any:
                 found = await super().run_in_thread(function, *args, **kwargs)
-                if not args and "bob" in path.read_text():
+                if self.is_asked and not args and "bob" in path.read_text():
                     editing.delete(path, "bob")
                     plugin._file.load()
                 return found
 
         async with Slow(path.parent) as broker:
-            plugin = started(broker, PasswdConfig(reload_interval=0))
+            plugin = await started(broker, PasswdConfig(reload_interval=0))
+            broker.is_asked = True
             verdict = await plugin.auth_on_register(PEER, "bob", b"1")
             assert isinstance(verdict, Refuse)
             assert verdict.reason == "unknown user"

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from vmq_hooks.files import FileError
-from vmq_passwd.users import check_name, parse, with_user
+from vmq_passwd.users import check_name, missing, parse, with_user
 
 PATH = Path("/etc/vmq/passwd")
 HASH = "$argon2id$v=19$m=8,t=1,p=1$c29tZXNhbHQ$AAAAAA"
@@ -26,9 +26,10 @@ def test_who_is_gone_or_has_another_password() -> None:
     other = HASH.replace("AAAAAA", "BBBBBB")
     before = parse(f"bob:{HASH}\neve:{HASH}\nann:{HASH}".encode(), PATH)
     later = parse(f"ann:{HASH}\nbob:{other}\nzoe:{HASH}".encode(), PATH)
-    assert before.missing_in(later, with_passwords=False) == {"eve"}
-    assert before.missing_in(later, with_passwords=True) == {"bob", "eve"}
-    assert before.missing_in(before, with_passwords=True) == set()
+    marks = before.marks()
+    assert missing(marks, later.marks(), False) == {"eve"}
+    assert missing(marks, later.marks(), True) == {"bob", "eve"}
+    assert missing(marks, before.marks(), True) == set()
 
 
 @pytest.mark.parametrize(

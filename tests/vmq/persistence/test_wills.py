@@ -7,12 +7,14 @@ from typing import cast
 from unittest.mock import Mock
 
 import pytest
+from vmq_passwd import editing
 
 from tests.conftest import BrokerFactory
 from tests.support.wire import DISCONNECT_BYTES, Will, Wire
 from vmq.mqtt.message import Message
 from vmq.persistence.wills import LEAST, StoredWills
 from vmq.protocol.publish import Publisher
+from vmq.testing.process import BrokerProcess
 
 
 class Client:
@@ -123,3 +125,26 @@ def test_a_broker_that_was_killed_publishes_wills_once_before_it_lets_clients_in
     broker.restart()
     broker.wait_log("started version")
     assert "settled wills" not in broker.stderr_text()
+
+
+def test_the_will_of_who_was_deleted_while_the_broker_was_down_is_not_published(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "passwd"
+    for name in ("gone", "stays"):
+        editing.add(path, name, b"1")
+    plugins = {"vmq_passwd": {"file": str(path)}}
+    with BrokerProcess.configured(data_dir=tmp_path / "data", plugins=plugins) as broker:
+
+        def client(name: str, will: Will | None = None) -> Wire:
+            return Wire.connected(broker.tcp, "c" + name, username=name, password=b"1", will=will)
+
+        gone, stays = (Will(f"will/{name}", b"x", 1, True) for name in ("gone", "stays"))
+        with client("gone", gone), client("stays", stays):
+            broker.kill()
+        editing.delete(path, "gone")
+        broker.restart()
+        with client("stays") as watcher:
+            watcher.subscribe(("will/#", 1))
+            watcher.expect_publish("will/stays", b"x", qos=1, retain=True)
+            watcher.expect_nothing()
