@@ -84,7 +84,7 @@ def _job_problems(config: Config, origin: Callable[[str], str | None]) -> list[P
     for name, what in config_jobs.pattern_problems(config.jobs):
         problems.append(Problem(f"jobs.{name}", what, origin(f"jobs.{name}")))
     for key, what in config_jobs.schedule_problems(config.schedules):
-        problems.append(Problem(f"schedules.{key}", what, origin(f"schedules.{key}")))
+        problems.append(Problem(f"jobs.schedules.{key}", what, origin(f"schedules.{key}")))
     # Which functions plugins bring is known when they run: then it is checked again.
     may_have_more = any(each.enabled for each in config.plugins.values())
     known = None if may_have_more else ()

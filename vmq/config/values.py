@@ -20,8 +20,7 @@ URL_FORMS: Final = (
     "(HOST a name, an IPv4 address or an [IPv6] address; PORT 0 to 65535, 0 = any free port)"
 )
 DURATION_FORMS: Final = (
-    '"never", or a number and a unit: min(utes), h(ours), d(ays), w(eeks), '
-    'm(onths), y(ears), as in "12h"'
+    '"never", or a number and a unit: min, h, d, w, m (months) or y, as in "12h"'
 )
 # \Z, not $: the latter would let a trailing line feed through.
 #: No system has longer names (255 bytes) or paths (4,095), or NUL in them.
@@ -41,6 +40,7 @@ _HOST_NAME: Final = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?\Z")
 _DEFAULT_WS_PATH: Final = "/mqtt"
 _SCHEMES: Final[dict[str, ListenerScheme]] = {
     "tcp": "tcp",
+    "mqtt": "tcp",
     "tls": "tls",
     "mqtts": "tls",
     "ssl": "tls",

@@ -85,8 +85,8 @@ from tests.vmq.refusals import refused
             "listeners.a__b: not a usable name; accepted: a name of lower-case letters and digits",
         ),
         (
-            '[listeners.tcp]\nurl = "mqtt://127.0.0.1:1"',
-            "listeners.tcp.url = \"mqtt://127.0.0.1:1\": unknown scheme 'mqtt'; accepted: tcp://HO",
+            '[listeners.tcp]\nurl = "amqp://127.0.0.1:1"',
+            "listeners.tcp.url = \"amqp://127.0.0.1:1\": unknown scheme 'amqp'; accepted: tcp://HO",
         ),
         (
             '[listeners.a]\nurl = "tcp://127.0.0.1:1"\n[listeners.b]\nurl = "ws://127.0.0.1:1"',

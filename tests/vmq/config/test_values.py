@@ -32,6 +32,7 @@ from vmq.config.options import (
         ("http://127.0.0.1:8888/", Endpoint("http", "127.0.0.1", 8888)),
         ("tls://127.0.0.1:8883", Endpoint("tls", "127.0.0.1", 8883)),
         ("mqtts://127.0.0.1:8883", Endpoint("tls", "127.0.0.1", 8883)),
+        ("mqtt://127.0.0.1:1883", Endpoint("tcp", "127.0.0.1", 1883)),
         ("ssl://[::1]:0", Endpoint("tls", "::1", 0)),
         ("wss://127.0.0.1:443", Endpoint("wss", "127.0.0.1", 443, "/mqtt")),
         ("wss://127.0.0.1:443/a", Endpoint("wss", "127.0.0.1", 443, "/a")),
@@ -39,8 +40,7 @@ from vmq.config.options import (
     ],
 )
 def test_listener_urls(url: str, endpoint: Endpoint) -> None:
-    assert Endpoint.parse(url) == endpoint
-    assert Endpoint.parse(endpoint.url) == endpoint
+    assert (Endpoint.parse(url), Endpoint.parse(endpoint.url)) == (endpoint, endpoint)
     assert ListenerOptions(url=url).endpoint == endpoint
 
 

@@ -48,8 +48,7 @@ async def test_one_job_a_tick_also_after_a_restart(tmp_path: Path, synced: list[
         begins_at(broker, NOW)
         assert look(broker, NOW + 90) == 0
         assert look(broker, NOW + 100) == 1  # 22:15
-        assert look(broker, NOW + 130) == 1
-        assert look(broker, NOW + 400) == 2
+        assert (look(broker, NOW + 130), look(broker, NOW + 400)) == (1, 2)
         (row,) = list_schedules(broker)
         assert (row.schedule, row.last) == ("five", "2023-11-14T22:20:00Z")
         assert (row.next, row.queue) == ("2023-11-14T22:25:00Z", "tick")
@@ -63,8 +62,7 @@ async def test_one_job_a_tick_also_after_a_restart(tmp_path: Path, synced: list[
     async with Broker(config) as broker:
         begins_at(broker, NOW + 100)
         before = machine(broker).queues[b"tick"].depth
-        assert look(broker, NOW + 410) == before
-        assert machine(broker).counts.deduplicated == 1
+        assert (look(broker, NOW + 410), machine(broker).counts.deduplicated) == (before, 1)
         assert look(broker, NOW + 700) == before + 1
 
 
@@ -75,8 +73,7 @@ async def test_schedules_change_live_and_go_on_from_their_last_time(tmp_path: Pa
         begins_at(broker, NOW)
         assert look(broker, NOW + 100) == 1
         broker.reload(scheduled(tmp_path, priority=3))
-        assert look(broker, NOW + 130) == 1
-        assert look(broker, NOW + 400) == 2
+        assert (look(broker, NOW + 130), look(broker, NOW + 400)) == (1, 2)
         assert [int(each.priority) for each in machine(broker).jobs.values()] == [0, 3]
         broker.reload(none)
         assert look(broker, NOW + 7000) == 2
@@ -167,8 +164,7 @@ async def test_what_is_refused_is_tried_less_and_less_often_and_told_once(
         queue.rules.maxlen = 0
         for _ in range(4):
             now += service.schedules.look()
-        assert queue.depth == 2
-        assert caplog.text.count("schedule five") == 3
+        assert (queue.depth, caplog.text.count("schedule five")) == (2, 3)
         assert service.schedules.look() > 1
 
 
@@ -198,16 +194,14 @@ async def test_a_paused_queue_gets_its_job_later(tmp_path: Path) -> None:
 async def test_a_clock_that_is_set_back_repeats_nothing(tmp_path: Path) -> None:
     async with Broker(scheduled(tmp_path)) as broker:
         begins_at(broker, NOW)
-        assert look(broker, NOW + 100) == 1
-        assert look(broker, NOW - 7200) == 1
+        assert (look(broker, NOW + 100), look(broker, NOW - 7200)) == (1, 1)
         assert look(broker, NOW + 130) == 1
 
 
 async def test_a_clock_that_was_ahead_holds_no_schedule_up(tmp_path: Path) -> None:
     async with Broker(scheduled(tmp_path)) as broker:
         begins_at(broker, NOW)
-        assert look(broker, NOW + 365 * 86_400) == 1
-        assert look(broker, NOW) == 1
+        assert (look(broker, NOW + 365 * 86_400), look(broker, NOW)) == (1, 1)
         assert look(broker, NOW + 130) == 2
 
 
@@ -236,9 +230,9 @@ def test_schedules_stand_below_jobs(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ('cron = "61 * * * *"', "schedules.night.cron"),
-        ('timezone = "Mars/Base"', "schedules.night.timezone"),
-        ('queue = "$delayed"', "schedules.night.queue"),
+        ('cron = "61 * * * *"', "jobs.schedules.night.cron"),
+        ('timezone = "Mars/Base"', "jobs.schedules.night.timezone"),
+        ('queue = "$delayed"', "jobs.schedules.night.queue"),
         ('quue = "x"', "unknown option"),
     ],
 )
