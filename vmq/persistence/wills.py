@@ -135,7 +135,8 @@ class StoredWills(Wills):
         Raises:
             OSError: a file cannot be read or written.
         """
-        gone = [each.number for each in self.left_over() if each.username in usernames]
+        left = self.left_over() if usernames else []
+        gone = [each.number for each in left if each.username in usernames]
         if gone:
             with self._newer.open("ab") as file:  # a line that was cut takes none behind it along
                 file.write(b"".join(b"\n%d\n" % number for number in gone))

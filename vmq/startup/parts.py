@@ -179,13 +179,18 @@ class Parts:
             for name, is_on in runs.items():
                 if is_on != (name in self.plugins.loaded):
                     await (self.plugins.enable(name) if is_on else self.plugins.disable(name))
-            gone, self._host.gone = self._host.gone, None
-            if gone:
-                self._wills.strike(gone)
         except BansError as error:
             raise StartError(f"{error}; mend or remove the file") from error
         except PluginError as error:
             raise StartError(str(error)) from error
+        finally:
+            self._strike_wills()
+
+    def _strike_wills(self) -> None:
+        """Whom a plugin calls gone at its start leaves no will, though the broker does not come to publish any."""
+        gone, self._host.gone = self._host.gone, None
+        try:
+            self._wills.strike(gone or ())
         except OSError as error:
             raise _unusable_wills(error) from error
 

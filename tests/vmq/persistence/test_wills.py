@@ -14,7 +14,15 @@ from tests.support.wire import DISCONNECT_BYTES, Will, Wire
 from vmq.mqtt.message import Message
 from vmq.persistence.wills import LEAST, StoredWills
 from vmq.protocol.publish import Publisher
-from vmq.testing.process import BrokerProcess
+from vmq.testing.process import BrokerProcess, BrokerStartError
+
+FAILS = """
+from vmq_hooks import Plugin
+
+class Fails(Plugin):
+    def start(self, broker, config):
+        raise ValueError("fails at its start")
+"""
 
 
 class Client:
@@ -133,7 +141,9 @@ def test_the_will_of_who_was_deleted_while_the_broker_was_down_is_not_published(
     path = tmp_path / "passwd"
     for name in ("gone", "stays"):
         editing.add(path, name, b"1")
-    plugins = {"vmq_passwd": {"file": str(path)}}
+    fails = {"path": "fails.py", "enabled": False}
+    plugins = {"vmq_passwd": {"file": str(path)}, "zfails": fails}
+    (tmp_path / "fails.py").write_text(FAILS)
     with BrokerProcess.configured(data_dir=tmp_path / "data", plugins=plugins) as broker:
 
         def client(name: str, will: Will | None = None) -> Wire:
@@ -143,6 +153,12 @@ def test_the_will_of_who_was_deleted_while_the_broker_was_down_is_not_published(
         with client("gone", gone), client("stays", stays):
             broker.kill()
         editing.delete(path, "gone")
+        other = tmp_path / "data.toml"  # a start that does not succeed takes nothing from that
+        text = other.read_text()
+        other.write_text(text.replace("enabled = false", "enabled = true"))
+        with pytest.raises(BrokerStartError, match="fails at its start"):
+            broker.restart()
+        other.write_text(text)
         broker.restart()
         with client("stays") as watcher:
             watcher.subscribe(("will/#", 1))
