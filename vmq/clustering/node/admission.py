@@ -83,6 +83,7 @@ class Admission:
             reason = self._elsewhere or await self._why_shut()
         except ClusterError as error:
             reason = str(error)
+        reason = self._elsewhere or reason  # it may have been told so while it looked
         before = self._core.shut_to_clients
         self._core.shut_to_clients = reason
         if reason and not before:
@@ -99,5 +100,8 @@ class Admission:
 
     async def _run(self) -> None:
         while True:
-            await self.look()
+            try:
+                await self.look()
+            except Exception:  # a defect, which must not leave the door as it is for ever
+                log.exception("internal error in a look whether clients are served")
             await sleep_to_tick(LOOK)

@@ -1,16 +1,20 @@
 """A node that is drained: clients and sessions are elsewhere, and it is a member still. Others: test_joining.py."""
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from tests.support.until import until
+from tests.support.until import PATIENCE, until
 from tests.vmq.clustering.device import Device
 from tests.vmq.clustering.nodes import clustering, config, knows, pair
 from vmq.admin import cluster
 from vmq.admin.errors import RefusedError
 from vmq.broker import Broker
-from vmq.clustering.node.admission import DRAINED
+from vmq.clustering.node.admission import DRAINED, Admission
 
 
 def statuses(broker: Broker) -> dict[str, str]:
@@ -66,3 +70,44 @@ async def test_the_last_node_cannot_be_drained(tmp_path: Path) -> None:
         with pytest.raises(RefusedError, match="no other node is up"):
             await cluster.drain(a, 1)
         assert a.health() == []
+
+
+def admission(why_shut: Callable[[], Awaitable[str]]) -> tuple[Admission, Any]:
+    """The door of a node that looks so for its place, and the core that it shuts."""
+    core: Any = SimpleNamespace(shut_to_clients="")
+    joining: Any = SimpleNamespace(why_shut=why_shut)
+    return Admission(core, joining, lambda: None, False, lambda _: None), core
+
+
+async def test_what_is_said_while_a_node_looks_for_its_place_stands() -> None:
+    asked, answered = asyncio.Event(), asyncio.Event()
+
+    async def why_shut() -> str:
+        asked.set()
+        await answered.wait()
+        return ""
+
+    door, core = admission(why_shut)
+    look = asyncio.create_task(door.look())
+    await asked.wait()
+    await door.turn_elsewhere(DRAINED)
+    answered.set()
+    await look
+    assert core.shut_to_clients == DRAINED
+
+
+async def test_a_look_that_fails_is_not_the_last(caplog: pytest.LogCaptureFixture) -> None:
+    looks = iter([RuntimeError("defect"), None])
+    second = asyncio.Event()
+
+    async def why_shut() -> str:
+        if error := next(looks):
+            raise error
+        second.set()
+        return "none"
+
+    door, _ = admission(why_shut)
+    door.start()
+    await asyncio.wait_for(second.wait(), PATIENCE)
+    await door.stop()
+    assert "internal error in a look" in caplog.text
