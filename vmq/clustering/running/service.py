@@ -137,6 +137,8 @@ class SlotService:
         self._timer: asyncio.TimerHandle | None = None
         self._agreement: RouteAgreement | None = None
         self._unreadable: set[int] = set()
+        #: It was taken out of the cluster, or has left.
+        self._is_out = False
         #: Looks; those since somebody is in reach, or nobody.
         self._looks, self._looks_up, self._had_up = 0, 0, False
         outboxes.on(LinkHello, self._on_hello)
@@ -247,7 +249,10 @@ class SlotService:
         """
         if self._barrier is None or not self._node.is_running:
             return
-        is_out = not self._node.machine.membership.belongs
+        is_out, was_out = not self._node.machine.membership.belongs, self._is_out
+        self._is_out = is_out
+        if was_out and not is_out:
+            self.take_part()  # it had left, and gave all of its slots away
         members = self._node.members
         known = dict(self._stores)
         self._stores.clear()

@@ -13,6 +13,7 @@ from tests.support.until import PATIENCE, until
 from tests.vmq.clustering.device import Device
 from tests.vmq.clustering.lives import Life, dead, lives, waits
 from tests.vmq.clustering.nodes import clustering, hush, is_subscribed, kill, knows, together
+from tests.vmq.clustering.running.slotted import service
 from vmq.admin import cluster
 from vmq.clustering.messages.publishes import RemotePublish
 
@@ -119,6 +120,7 @@ async def test_a_node_that_left_takes_again_when_it_has_joined_again(tmp_path: P
         await until(lambda: not clustering(c.broker).outboxes.lost)
         await cluster.join(b.broker, a.address)
         await together(a.broker, b.broker, c.broker)
+        await until(lambda: bool(service(b.broker).machines.slots.own()))
         await member.connect(b.broker, (GROUP, 2))
         await until(lambda: is_subscribed(c.broker, "m", "b"))
         await publish_to(publisher, member, 1, 2)
