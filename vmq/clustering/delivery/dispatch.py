@@ -48,6 +48,8 @@ class BatchDispatch:
         #: Those with something that the next commit has to have whole.
         self._changed: set[PeerOutbox] = set()
         self._is_tidy_due = False
+        #: Those that could not be read, and are read again.
+        self._unreadable: set[PeerOutbox] = set()
         #: What has to wait for the store, the streams' and the replicas' gates included; and for the disk.
         self._safe = OnCommit(core.outbox, store)
         self._disk = OnCommit(core.outbox, store, on_disk=True)
@@ -105,9 +107,20 @@ class BatchDispatch:
         except ClusterError:
             return  # it is no member any more, which `Outboxes` is about to hear
         except Exception:
-            log.exception("cannot read what waits for %s; it is tried again", outbox.peer)
-            if self._core.call_later is not None:
-                self._core.call_later(READ_AGAIN, partial(self.hand_over, outbox))
+            if outbox not in self._unreadable:
+                log.exception("cannot read what waits for %s; it is tried again", outbox.peer)
+                self._read_later(outbox)
+
+    def _read_later(self, outbox: PeerOutbox) -> None:
+        """Has an outbox read again after a while: once, however often it is found unreadable until then."""
+        if self._core.call_later is not None:
+            self._unreadable.add(outbox)
+            self._core.call_later(READ_AGAIN, partial(self._read_again, outbox))
+
+    def _read_again(self, outbox: PeerOutbox) -> None:
+        self._unreadable.discard(outbox)
+        self.hand_over(outbox)
+        self._core.outbox.flush()
 
     def _on_resumed(self) -> None:
         for outbox in list(self._outboxes.values()):

@@ -1,5 +1,6 @@
 """Messages between real brokers: once, in order, whoever dies in between."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -240,6 +241,30 @@ async def test_a_spool_larger_than_memory_may_hold_goes_out_in_order_after_a_res
         await until(lambda: len(b.got) == 300)
         assert b.got == sent
         await until(lambda: a.records(b"o") == [])
+
+
+async def test_a_backlog_that_cannot_be_read_is_read_again_once_however_often_it_was_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    again: list[Callable[[], None]] = []
+    async with sides(tmp_path) as (a, b):
+        await b.stop()
+        for payload in payloads(1, 3):
+            a.send(payload)
+        await until(lambda: a.spooled() == 3)
+        outbox = a.outboxes.outbox("b")
+        a.node.forget("b")
+        outbox.rewind()
+        outbox.is_open = True
+        with monkeypatch.context() as patch:
+            patch.setattr(a.store, "db", None)
+            patch.setattr(a.running.parts.core, "call_later", lambda _, act: again.append(act))
+            for _ in range(3):
+                a.outboxes.dispatch.hand_over(outbox)
+        assert len(again) == caplog.text.count("cannot read what waits for b") == 1
+        again[0]()
+        await b.start()
+        await until(lambda: b.got == payloads(1, 3))
 
 
 async def test_with_a_store_that_acknowledges_early_everything_still_arrives(
