@@ -114,7 +114,7 @@ class PeerOutbox:
         #: The last batch that the peer is to confirm without delay.
         self._hurries = b""
         #: Connections that do not read until there is room.
-        self._paused: list[Output] = []
+        self._paused: dict[Output, None] = {}
 
     def restore(self, last: bytes, messages: int, size: int) -> None:
         """Takes over what an earlier life left in the store."""
@@ -366,14 +366,14 @@ class PeerOutbox:
         """Has a connection read no more until there is room; returns whether it did until now."""
         if output in self._paused:
             return False
-        self._paused.append(output)
+        self._paused[output] = None
         self.hurry()
         output.pause()
         return True
 
     def resume(self) -> None:
         """There is room, or no hope of it."""
-        paused, self._paused = self._paused, []
+        paused, self._paused = self._paused, {}
         for output in paused:
             output.resume()
 

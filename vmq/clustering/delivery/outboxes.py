@@ -28,7 +28,7 @@ from vmq.clustering.delivery.inbox import Inbox, M
 from vmq.clustering.delivery.outbox import Done, PeerOutbox
 from vmq.clustering.delivery.outbox_storage import LIFE, begin_life, outgoing_key, stored_lanes
 from vmq.clustering.delivery.passing import Passing
-from vmq.clustering.delivery.peers import KnownPeer, forget_known, put_known, stored_known
+from vmq.clustering.delivery.peers import forget_name, put_name, stored_names
 from vmq.clustering.messages.codec import AnyMessage, encode
 from vmq.clustering.messages.farewell import Farewell
 from vmq.clustering.messages.publishes import RemotePublish
@@ -73,8 +73,8 @@ class Outboxes(Peers):
         self._ack_remote = ack_remote
         self._outboxes: dict[str, PeerOutbox] = {}
         self._up: set[str] = set()
-        #: What is known of the peers' stores.
-        self._known: dict[str, KnownPeer] = dict(stored_known(store))
+        #: The names of the peers' stores, as far as they are known.
+        self._names: dict[str, int] = dict(stored_names(store))
         #: Peers that are no members any more, each with the last batch that is for others; it may rise.
         self.lost: dict[str, bytes] = {}
         #: Told of each that is added.
@@ -93,8 +93,8 @@ class Outboxes(Peers):
         self.dropped = Dropped(core)
         for peer, last, messages, size in stored_lanes(store):
             self._outbox(peer).restore(last, messages, size)
-        for peer, known in self._known.items():
-            self._outbox(peer).target = known.name
+        for peer, name in self._names.items():
+            self._outbox(peer).target = name
         if ack_remote:
             core.peers = self
         node.hold()
@@ -198,12 +198,12 @@ class Outboxes(Peers):
         self.arrivals.close()
         await self.arrivals.settled()
         for peer in sorted(self._up):
-            known = self._known.get(peer)
-            if known is None:
+            name = self._names.get(peer)
+            if name is None:
                 continue
-            life, number = self.arrivals.last_taken(peer, known.name)
+            life, number = self.arrivals.last_taken(peer, name)
             if life:
-                self.move(peer, Farewell(known.name, life, number))
+                self.move(peer, Farewell(name, life, number))
         self.flush()
 
     async def sent_all(self) -> None:
@@ -357,13 +357,12 @@ class Outboxes(Peers):
         if message.asks:
             self._tell_store(peer)
         outbox = self._outboxes.get(peer)
-        known = self._known.get(peer)
-        if outbox is None or known == KnownPeer(message.name):
+        before = self._names.get(peer)
+        if outbox is None or before == message.name:
             return
-        outbox.target = message.name
-        self._known[peer] = now = KnownPeer(message.name)
-        put_known(self._store, peer, now)
-        if known is not None:
+        outbox.target = self._names[peer] = message.name
+        put_name(self._store, peer, message.name)
+        if before is not None:
             self._passing.keep_all(outbox)
             self._node.forget(peer)
             outbox.rewind()
@@ -386,8 +385,8 @@ class Outboxes(Peers):
             self._core.outbox.flush()
             return
         del self._outboxes[peer]
-        self._known.pop(peer, None)
-        forget_known(self._store, peer)
+        self._names.pop(peer, None)
+        forget_name(self._store, peer)
         outbox.messages = outbox.size = 0  # whatever was said of what an earlier life left
         outbox.is_changed = True
         outbox.save_total()

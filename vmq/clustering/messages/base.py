@@ -1,6 +1,11 @@
 """What nodes tell each other about MQTT: the common form of their messages."""
 
-from msgspec import Struct
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+#: Numbers the questions of a node; the answer comes with the same.
+Question = Annotated[int, Meta(ge=0, lt=1 << 62)]
 
 
 class NodeMessage(Struct, array_like=True, frozen=True):
@@ -16,3 +21,9 @@ class NodeMessage(Struct, array_like=True, frozen=True):
         Raises:
             ValueError: the fault is remote.
         """
+
+
+class NodeAnswer(NodeMessage, frozen=True):
+    """The answer to a question."""
+
+    question: Question

@@ -4,8 +4,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from vmq.clustering.messages.base import NodeMessage
-from vmq.clustering.messages.sessions import Question
+from vmq.clustering.messages.base import NodeAnswer, NodeMessage, Question
 
 
 class JobTalk(NodeMessage, frozen=True, tag=70):
@@ -15,17 +14,16 @@ class JobTalk(NodeMessage, frozen=True, tag=70):
 
 
 class AskJobs(NodeMessage, frozen=True, tag=71):
-    """An operation of the API on jobs, as JSON, for what the asked node has; `question` comes back with the answer."""
+    """An operation of the API on jobs, as JSON, for what the asked node has."""
 
     question: Question
     operation: Annotated[str, Meta(max_length=64)]
     parameters: Annotated[bytes, Meta(max_length=65_536)]
 
 
-class JobsFound(NodeMessage, frozen=True, tag=72):
+class JobsFound(NodeAnswer, frozen=True, tag=72):
     """What the operation gave: a status as HTTP has it, and JSON, or why not."""
 
-    question: Question
     status: Annotated[int, Meta(ge=100, le=599)]
     body: bytes
 

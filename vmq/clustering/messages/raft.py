@@ -5,8 +5,7 @@ from typing import Annotated, Final
 from msgspec import Meta, field
 
 from vmq.clustering.messages.base import NodeMessage
-from vmq.clustering.messages.publishes import RETAIN
-from vmq.clustering.messages.streams import check_topic
+from vmq.clustering.messages.publishes import RETAIN, check_topic
 
 _Question = Annotated[int, Meta(ge=0, lt=1 << 62)]
 _Name = Annotated[str, Meta(min_length=1, max_length=255)]

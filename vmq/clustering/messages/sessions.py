@@ -4,12 +4,10 @@ from typing import Annotated, Final
 
 from msgspec import Meta, Struct
 
-from vmq.clustering.messages.base import NodeMessage
+from vmq.clustering.messages.base import NodeAnswer, NodeMessage, Question
 from vmq.clustering.messages.clients import ClientId
 from vmq.clustering.messages.publishes import Mountpoint
 from vmq.runtime.own_sessions import SessionFigures
-
-Question = Annotated[int, Meta(ge=0, lt=1 << 62)]
 
 #: What the node that has the session does once it has looked at it.
 NOTHING: Final = 0
@@ -20,7 +18,7 @@ MOST_AWAY: Final = 500
 
 
 class AskSession(NodeMessage, frozen=True, tag=65):
-    """How is this session? `question` comes back with the answer."""
+    """How is this session?"""
 
     question: Question
     mountpoint: Mountpoint
@@ -32,10 +30,9 @@ class AskSession(NodeMessage, frozen=True, tag=65):
     topic_filter: Annotated[str, Meta(max_length=65_535)] = ""
 
 
-class SessionFound(NodeMessage, frozen=True, tag=66):
+class SessionFound(NodeAnswer, frozen=True, tag=66):
     """So it was; None: it is not here."""
 
-    question: Question
     figures: SessionFigures | None
 
 
@@ -58,10 +55,9 @@ class AwaySession(Struct, array_like=True, frozen=True):
     subscriptions: Annotated[int, Meta(ge=0)]
 
 
-class AwayFound(NodeMessage, frozen=True, tag=69):
+class AwayFound(NodeAnswer, frozen=True, tag=69):
     """These; `slot` and `after` say from where to ask on, -1 that there are no more."""
 
-    question: Question
     sessions: Annotated[list[AwaySession], Meta(max_length=MOST_AWAY)]
     slot: Annotated[int, Meta(ge=-1, le=2047)]
     after: str

@@ -4,10 +4,8 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from vmq.clustering.messages.base import NodeMessage
-from vmq.clustering.messages.publishes import MAX_HOPS, QOS, RETAIN, Topic
-from vmq.mqtt.packets import ProtocolError
-from vmq.mqtt.topics import decode_topic_name
+from vmq.clustering.messages.base import NodeAnswer, NodeMessage, Question
+from vmq.clustering.messages.publishes import MAX_HOPS, QOS, RETAIN, Topic, check_topic
 
 StreamName = Annotated[str, Meta(min_length=1, max_length=100)]
 _ClientId = Annotated[str, Meta(max_length=65_535)]
@@ -17,7 +15,6 @@ _Partition = Annotated[int, Meta(ge=0, lt=1024)]
 _Offset = Annotated[int, Meta(ge=-1, le=1 << 62)]
 _Reached = Annotated[int, Meta(ge=0, le=1 << 62)]
 _Since = Annotated[int, Meta(ge=0, lt=1 << 62)]
-_Question = Annotated[int, Meta(ge=0, lt=1 << 62)]
 
 #: Messages of one run.
 MAX_RUN = 1_000_000
@@ -89,15 +86,14 @@ class PartitionRows(NodeMessage, frozen=True, tag=53):
 class AskOffsets(NodeMessage, frozen=True, tag=54):
     """Where do your partitions of a stream begin and end; or, with a `time`, where does it begin."""
 
-    question: _Question
+    question: Question
     stream: StreamName
     time: Annotated[int, Meta(ge=-1, le=1 << 62)] = -1
 
 
-class Offsets(NodeMessage, frozen=True, tag=55):
+class Offsets(NodeAnswer, frozen=True, tag=55):
     """The answer: partition, first offset, the one behind the last, and bytes; or the first at that time twice."""
 
-    question: _Question
     partitions: Annotated[list[tuple[_Partition, _Offset, _Offset, _Offset]], Meta(max_length=1024)]
     #: How many messages each has; none are told of a time, nor by earlier versions.
     messages: Annotated[tuple[_Offset, ...], Meta(max_length=1024)] = ()
@@ -108,37 +104,36 @@ class HoldPartition(NodeMessage, frozen=True, tag=56):
 
     stream: StreamName
     partition: _Partition
-    number: _Question
+    number: Question
     seconds: Annotated[float, Meta(ge=0, le=60)]
 
 
 class PartitionHeld(NodeMessage, frozen=True, tag=57):
     """The answer: all that I have sent you for that partition is before this."""
 
-    number: _Question
+    number: Question
 
 
 class AskCopy(NodeMessage, frozen=True, tag=73):
     """Have you the copy of a partition that I give you, whole up to here? If it `counts`, it is yours from now on."""
 
-    question: _Question
+    question: Question
     stream: StreamName
     partition: _Partition
     end: _Reached
     counts: bool
 
 
-class CopyFound(NodeMessage, frozen=True, tag=74):
+class CopyFound(NodeAnswer, frozen=True, tag=74):
     """The answer."""
 
-    question: _Question
     is_whole: bool
 
 
 class AskPage(NodeMessage, frozen=True, tag=58):
     """Some messages of a partition of yours: see `vmq.streams.places.PageQuery`."""
 
-    question: _Question
+    question: Question
     stream: StreamName
     partition: _Partition
     start: _Reached
@@ -146,21 +141,12 @@ class AskPage(NodeMessage, frozen=True, tag=58):
     rows: Annotated[int, Meta(ge=1, le=MAX_PAGE_ROWS)]
     size: Annotated[int, Meta(ge=0, le=MAX_PAGE_BYTES)]
     filter: Annotated[str, Meta(min_length=1, max_length=32_768)] | None = None
-    payload_bytes: _Question = 0
+    payload_bytes: Question = 0
 
 
-class PageFound(NodeMessage, frozen=True, tag=59):
+class PageFound(NodeAnswer, frozen=True, tag=59):
     """The answer: messages in msgpack, and where the next ones begin; or what is wrong with the partition."""
 
-    question: _Question
     next: _Reached = 0
     messages: bytes = b""
     error: Annotated[str, Meta(max_length=4096)] = ""
-
-
-def check_topic(topic: bytes) -> None:
-    """Refuses what is no topic name."""
-    try:
-        decode_topic_name(topic)
-    except ProtocolError as error:
-        raise ValueError(f"its topic is none: {error}") from None

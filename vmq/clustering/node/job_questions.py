@@ -1,7 +1,4 @@
-"""Operations on jobs over nodes: another node is asked what it has, or to do something with it.
-
-It answers at once or not at all.
-"""
+"""Operations on jobs over nodes: another node is asked what it has, or to do something with it."""
 
 import asyncio
 import logging
@@ -10,6 +7,7 @@ from typing import Final, NamedTuple
 
 from vmq.clustering.delivery.outboxes import Outboxes
 from vmq.clustering.messages.jobs import AskJobs, JobsFound
+from vmq.clustering.node.questions import Questions
 
 log = logging.getLogger("vmq.cluster")
 
@@ -40,28 +38,18 @@ class JobQuestions:
 
     def __init__(self, outboxes: Outboxes) -> None:
         self._outboxes = outboxes
-        self._last = 0
-        self._asked: dict[int, asyncio.Future[JobsAnswer]] = {}
+        self._questions = Questions(outboxes, JobsFound)
         self._tasks: set[asyncio.Task[None]] = set()
         #: Answers others; None: nobody does yet.
         self.answerer: JobsAnswerer | None = None
         outboxes.on(AskJobs, self._on_ask)
-        outboxes.on(JobsFound, self._on_found)
 
     async def ask(self, peer: str, operation: str, parameters: bytes) -> JobsAnswer | None:
         """What a node answers; None: nothing in time."""
-        self._last += 1
-        number = self._last
-        answer = asyncio.get_running_loop().create_future()
-        self._asked[number] = answer
-        try:
-            if not self._outboxes.send_quick(peer, AskJobs(number, operation, parameters)):
-                return None
-            return await asyncio.wait_for(answer, PATIENCE)
-        except TimeoutError:
-            return None
-        finally:
-            del self._asked[number]
+        found = await self._questions.ask(
+            peer, lambda number: AskJobs(number, operation, parameters), PATIENCE
+        )
+        return None if found is None else JobsAnswer(found.status, found.body)
 
     def _on_ask(self, peer: str, message: AskJobs) -> None:
         if self.answerer is None or len(self._tasks) >= _MOST:
@@ -79,11 +67,6 @@ class JobQuestions:
         if len(body) > _LONGEST:
             status, body = 409, b"the answer is too long: ask for fewer rows, or that node alone"
         self._outboxes.send_quick(peer, JobsFound(message.question, status, body))
-
-    def _on_found(self, _peer: str, message: JobsFound) -> None:
-        answer = self._asked.get(message.question)
-        if answer is not None and not answer.done():
-            answer.set_result(JobsAnswer(message.status, message.body))
 
     def stop(self) -> None:
         """Answers nobody any more."""

@@ -1,8 +1,8 @@
 """A look at sessions that other nodes have: these are asked, and answer at once or not at all."""
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping
-from typing import TYPE_CHECKING, Final, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 from vmq.clustering.messages.sessions import (
     DISCONNECT,
@@ -15,6 +15,7 @@ from vmq.clustering.messages.sessions import (
     AwaySession,
     SessionFound,
 )
+from vmq.clustering.node.questions import Questions
 from vmq.core.registry import Registry
 from vmq.core.subscriber import Subscriber
 from vmq.runtime.own_sessions import SessionFigures, disconnect, figures_of, unsubscribe
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 PATIENCE: Final = 2.0
 #: Subscriptions that an answer has at most: one that is longer might hold up what else goes that way.
 _MOST: Final = 10_000
-
-Answer = TypeVar("Answer", SessionFound, AwayFound)
 
 
 class SessionQuestions:
@@ -49,12 +48,10 @@ class SessionQuestions:
         self._slots = slots
         self._outboxes = outboxes
         self._registries = registries
-        self._last = 0
-        self._asked: dict[int, asyncio.Future[SessionFound | AwayFound]] = {}
+        self._sessions = Questions(outboxes, SessionFound)
+        self._away = Questions(outboxes, AwayFound)
         outboxes.on(AskSession, self._on_ask)
-        outboxes.on(SessionFound, self._on_found)
         outboxes.on(AskAway, self._on_ask_away)
-        outboxes.on(AwayFound, self._on_found)
 
     async def ask_owner(
         self, client_id: str, does: int = NOTHING, topic_filter: str = ""
@@ -87,9 +84,8 @@ class SessionQuestions:
 
         None: it does not have it, or does not answer.
         """
-        self._last += 1
-        question = AskSession(self._last, mountpoint, client_id, of_owner, does, topic_filter)
-        answer = await self._answer(peer, question, SessionFound)
+        asked = mountpoint, client_id, of_owner, does, topic_filter
+        answer = await self._sessions.ask(peer, lambda number: AskSession(number, *asked), PATIENCE)
         return None if answer is None else answer.figures
 
     async def away(self) -> AsyncIterator[tuple[str, list[AwaySession] | None]]:
@@ -98,28 +94,13 @@ class SessionQuestions:
         for peer in slots.peers():
             slot, after = 0, ""
             while slot >= 0:
-                self._last += 1
-                answer = await self._answer(peer, AskAway(self._last, slot, after), AwayFound)
+                question = partial(AskAway, slot=slot, after=after)
+                answer = await self._away.ask(peer, question, PATIENCE)
                 if answer is None:
                     yield peer, None
                     break
                 yield peer, answer.sessions
                 slot, after = answer.slot, answer.after
-
-    async def _answer(
-        self, peer: str, question: AskSession | AskAway, kind: type[Answer]
-    ) -> Answer | None:
-        future: asyncio.Future[SessionFound | AwayFound]
-        self._asked[question.question] = future = asyncio.get_running_loop().create_future()
-        try:
-            if not self._outboxes.send_quick(peer, question):
-                return None
-            answer = await asyncio.wait_for(future, PATIENCE)
-            return answer if isinstance(answer, kind) else None
-        except TimeoutError:
-            return None
-        finally:
-            del self._asked[question.question]
 
     def _on_ask(self, peer: str, message: AskSession) -> None:
         registry = self._registries.get(message.mountpoint)
@@ -139,11 +120,6 @@ class SessionQuestions:
         found = self._slots.status.away_from(message.slot, message.after, MOST_AWAY)
         sessions, slot, after = found
         self._outboxes.send_quick(peer, AwayFound(message.question, sessions, slot, after))
-
-    def _on_found(self, _peer: str, message: SessionFound | AwayFound) -> None:
-        answer = self._asked.get(message.question)
-        if answer is not None and not answer.done():
-            answer.set_result(message)
 
 
 def _at_owner(

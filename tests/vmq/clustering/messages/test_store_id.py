@@ -17,11 +17,11 @@ async def test_what_is_for_another_store_is_not_taken_and_not_lost(tmp_path: Pat
         )
         outboxes.send("b", RemotePublish(b"t", b"1", 1))
         await until(lambda: got == [b"1"] and outboxes.waiting() == (0, 0))
-        name = outboxes._known["b"].name
+        name = outboxes._names["b"]
         assert name == clustering(b).outboxes._name
-        outboxes._known["b"].name = outboxes.outbox("b").target = name + 1
+        outboxes._names["b"] = outboxes.outbox("b").target = name + 1
         outboxes.send("b", RemotePublish(b"t", b"2", 1))
         # It was refused, `a` has heard why, and sent it to the store that there is.
         await until(lambda: got == [b"1", b"2"])
         await until(lambda: outboxes.waiting() == (0, 0))
-        assert outboxes._known["b"].name == name
+        assert outboxes._names["b"] == name
