@@ -4,6 +4,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -114,17 +115,13 @@ class Clustering:
         self._outboxes: Outboxes | None = None
         self._directory: Directory | None = None
         self._routing: Routing | None = None
-        self._retained: ClusterRetained | None = None
         self._fencing: SubscribeBarrier | None = None
         self._open_catalog = open_catalog
         self._banning = banning
-        self._bans: ClusterBans | None = None
         self._streams: Streams | None = None
         self._job_links: ClusterJobLinks | None = None
-        #: What is called before each commit of the store.
-        self._flushes: list[Callable[[], None]] = []
-        self._takeover: ClientTakeover | None = None
-        self._redirect: Redirect | None = None
+        #: Ends what has a part in the cluster, the last that began first.
+        self._ending = AsyncExitStack()
         self._wills: ClusterWills | None = None
         self._sessions: SessionQuestions | None = None
         self._node: ClusterNode | None = None
@@ -225,11 +222,13 @@ class Clustering:
         directory = Directory(node, routing.follow, lambda: int(core.wall_clock() * 1000), soon)
         slots.watch()
         self._directory = directory
+        self._ending.callback(directory.flush)
         self._fencing = self._make_fencing(node, directory)
         is_first = directory.is_new
         routing.set_members(node.members)
         routing.set_up(node.up)
         routing.attach(directory)
+        self._ending.callback(routing.detach)
         reconciler = Reconciler(node.name, directory, self._registries, self._find_registry)
         assert core.store is not None
         was_alone = core.store.was_alone()
@@ -240,33 +239,45 @@ class Clustering:
         core.sessions = directory
         retained = ClusterRetained(node, core, self._registries, self._find_registry, soon)
         retained.attach(is_first, was_alone)
+        self._ending.callback(retained.detach)
         node.on(Resumed, lambda _: retained.flush())
         if self._banning is not None:
-            self._bans = bans = ClusterBans(node, self._banning)
+            bans = ClusterBans(node, self._banning)
             bans.attach(is_first, was_alone)
+            self._ending.callback(bans.detach)
             node.on(Resumed, lambda _: bans.attach(True, False))
         if was_alone:
             core.store.forget_alone()
-        self._retained = retained
-        # What the store holds of a session or a topic, the metadata never lack.
-        assert self._storage is not None
-        flushes = directory.flush, retained.flush, node.flush
-        self._flushes = [self._storage.mend, *flushes, node.check_stored]
-        self._committer.before += self._flushes
-        self._committer.before_sync.append(self._storage.sync)
-        self._takeover = ClientTakeover(core, self._registries, node, outboxes, directory)
-        self._takeover.start()
-        self._redirect = Redirect(outboxes, routing.share, self.streams)
-        self._redirect.start(node.members if node.machine.membership.belongs else ())
+        self._flush_before_commits(directory, retained, node)
+        takeover = ClientTakeover(core, self._registries, node, outboxes, directory)
+        takeover.start()
+        self._ending.callback(takeover.stop)
+        redirect = Redirect(outboxes, routing.share, self.streams)
+        redirect.start(node.members if node.machine.membership.belongs else ())
+        self._ending.push_async_callback(redirect.stop)
         self._sessions = SessionQuestions(outboxes, self._registries, slots)
         patience, rank = self.options.heartbeat_timeout, slots.keepers_of
         self._wills = wills = ClusterWills(
             node, core, outboxes, directory, left, self._find_registry, patience, rank
         )
         wills.start()
+        self._ending.callback(wills.stop)
         slots.start(self._fencing)
         # With a disk that is new it hears first what it had: rows that waited for it go behind those.
         when_heard(node, outboxes.open) if is_first else outboxes.open()
+
+    def _flush_before_commits(
+        self, directory: Directory, retained: ClusterRetained, node: ClusterNode
+    ) -> None:
+        """What the store holds of a session or a topic, the metadata never lack."""
+        assert self._storage is not None
+        flushes = directory.flush, retained.flush, node.flush
+        before, before_sync = self._committer.before, self._committer.before_sync
+        for flush in (self._storage.mend, *flushes, node.check_stored):
+            before.append(flush)
+            self._ending.callback(before.remove, flush)
+        before_sync.append(self._storage.sync)
+        self._ending.callback(before_sync.remove, self._storage.sync)
 
     def _make_fencing(self, node: ClusterNode, directory: Directory) -> SubscribeBarrier:
         """Fences of others are answered; this node's SUBACKs wait for its own if they are to."""
@@ -335,34 +346,7 @@ class Clustering:
             self._job_links.questions.stop()
         self._core.sessions = SessionListener()
         self._core.propagation = Propagation()
-        self._fencing = None
-        if self._wills is not None:
-            self._wills.stop()
-            self._wills = None
-        if self._redirect is not None:
-            await self._redirect.stop()
-            self._redirect = None
-        if self._takeover is not None:
-            self._takeover.stop()
-            self._takeover = None
-        if self._routing is not None:
-            self._routing.detach()
-            self._routing = None
-        if self._flushes:
-            for flush in self._flushes:
-                self._committer.before.remove(flush)
-            self._flushes = []
-            assert self._storage is not None
-            self._committer.before_sync.remove(self._storage.sync)
-        if self._directory is not None:
-            self._directory.flush()
-            self._directory = None
-        if self._retained is not None:
-            self._retained.detach()
-            self._retained = None
-        if self._bans is not None:
-            self._bans.detach()
-            self._bans = None
+        await self._ending.aclose()
         self._core.peers = Peers()
         if self._node is not None:
             await self._node.stop()
