@@ -435,13 +435,8 @@ class Clustering:
 
     @property
     def outboxes(self) -> Outboxes:
-        """Messages to other nodes and from them.
-
-        Raises:
-            ClusterError: the node was never started.
-        """
-        if self._outboxes is None:
-            raise ClusterError("the cluster node is not started")
+        """Messages to other nodes and from them."""
+        assert self._outboxes is not None, "the node is not started"
         return self._outboxes
 
     # --- what an operator may ask

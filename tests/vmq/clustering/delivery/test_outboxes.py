@@ -9,11 +9,8 @@ from tests.support.peer import Peer
 from tests.support.present import present
 from tests.support.until import until
 from tests.support.wire import PUBACK, PUBREC, split_packets
-from tests.vmq.clustering.nodes import clustering, config, hush, together
+from tests.vmq.clustering.nodes import clustering, hush, together
 from tests.vmq.clustering.sides import payloads, rounds, sides
-from vmq.broker import Broker
-from vmq.clustering.node.node import Clustering
-from vmq_cluster.errors import ClusterError
 
 
 async def test_a_message_does_not_leave_before_it_is_safe_here(
@@ -67,25 +64,6 @@ async def test_a_sender_that_starts_again_sends_nothing_that_is_handled_twice(
         await until(lambda: a.done == [True])
         assert a.outboxes.waiting()[0] == 0
         assert b.got == payloads(1, 4)
-
-
-async def test_without_a_start_there_are_no_lanes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with Broker(config(tmp_path, "a")) as broker:
-        core, committer = broker.parts.core, broker.parts.committer
-        assert core is not None
-        idle = Clustering(
-            broker.config.cluster,
-            tmp_path / "idle",
-            core,
-            present(committer),
-            broker.registries,
-            broker.registry,
-            lambda: broker.open_streams().catalog,
-        )
-        with pytest.raises(ClusterError, match="not started"):
-            _ = idle.outboxes
 
 
 # --- what publishers wait for

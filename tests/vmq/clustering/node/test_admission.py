@@ -1,7 +1,6 @@
 """A node that is drained: clients and sessions are elsewhere, and it is a member still. Others: test_joining.py."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -72,11 +71,11 @@ async def test_the_last_node_cannot_be_drained(tmp_path: Path) -> None:
         assert a.health() == []
 
 
-def admission(why_shut: Callable[[], Awaitable[str]]) -> tuple[Admission, Any]:
+def admission(why_shut: object) -> tuple[Admission, Any]:
     """The door of a node that looks so for its place, and the core that it shuts."""
-    core: Any = SimpleNamespace(shut_to_clients="")
-    joining: Any = SimpleNamespace(why_shut=why_shut)
-    return Admission(core, joining, lambda: None, False, lambda _: None), core
+    core, joining = SimpleNamespace(shut_to_clients=""), SimpleNamespace(why_shut=why_shut)
+    given: Any = core, joining, lambda: None, False, lambda _: None
+    return Admission(*given), core
 
 
 async def test_what_is_said_while_a_node_looks_for_its_place_stands() -> None:

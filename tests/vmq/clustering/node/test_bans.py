@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tests.support.until import until
-from tests.vmq.clustering.nodes import address, config, pair, together
+from tests.vmq.clustering.nodes import address, clustering, config, pair, together
 from tests.vmq.sockets import peer_of, session_of
 from vmq.admin.bans import add_ban, list_bans, remove_ban
 from vmq.broker import Broker
@@ -55,18 +55,15 @@ async def test_what_a_node_had_banned_before_it_joined_holds_everywhere(tmp_path
 async def test_what_has_ended_by_itself_does_not_stay_in_the_metadata(tmp_path: Path) -> None:
     async with Broker(config(tmp_path, "a")) as a:
         add_ban(a, client_id="short", seconds=0.001)
-        clustering = a.clustering
-        assert clustering is not None
         later = a.banning.bans.now() + 7200
         a.banning.bans._clock = lambda: later
         add_ban(a, client_id="next")
-        assert [key for key, _ in clustering.node.items(BANS)] == [b"client_id\0next"]
+        assert [key for key, _ in clustering(a).node.items(BANS)] == [b"client_id\0next"]
 
 
 async def test_what_no_broker_has_written_is_no_ban(tmp_path: Path) -> None:
     async with pair(tmp_path) as (a, b):
-        assert a.clustering is not None
-        a.clustering.node.put(BANS, b"moon\0x", b'{"kind": "moon", "value": "x", "since": 0}')
-        a.clustering.node.put(BANS, b"address\0x", b"{")
+        clustering(a).node.put(BANS, b"moon\0x", b'{"kind": "moon", "value": "x", "since": 0}')
+        clustering(a).node.put(BANS, b"address\0x", b"{")
         add_ban(a, client_id="c")
         await until(lambda: values(b) == ["c"])

@@ -15,21 +15,18 @@ def told(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [each.getMessage() for each in caplog.records if each.name.startswith("vmq.")]
 
 
-def test_a_key_that_was_written_is_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_key_that_was_written_is_read_and_not_overwritten(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     path = tmp_path / "cluster.key"
     write_key(path)
     assert path.stat().st_mode & 0o777 == 0o600
-    assert check_key(read_key(path))
-    assert told(caplog) == []
-
-
-def test_no_file_is_overwritten(tmp_path: Path) -> None:
-    path = tmp_path / "cluster.key"
-    write_key(path)
-    before = path.read_text()
+    key = read_key(path)
+    assert check_key(key)
     with pytest.raises(FileExistsError):
         write_key(path)
-    assert path.read_text() == before
+    assert read_key(path) == key
+    assert told(caplog) == []
 
 
 def test_whoever_else_may_read_it_is_warned_of(

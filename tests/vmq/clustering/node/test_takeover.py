@@ -27,15 +27,12 @@ class Elsewhere:
 
 async def test_word_of_one_client_is_of_no_other_that_waits() -> None:
     directory, lanes = Elsewhere(), FakeLanes()
-    membership = SimpleNamespace(belongs=False)
-    node = SimpleNamespace(
-        name="a",
-        is_running=True,
-        up=["b"],
-        members={"a": "", "b": ""},
-        machine=SimpleNamespace(membership=membership),
-        on=lambda *_: None,
+    machine, members = (
+        SimpleNamespace(membership=SimpleNamespace(belongs=False)),
+        {"a": "", "b": ""},
     )
+    node = SimpleNamespace(name="a", is_running=True, up=["b"], members=members, machine=machine)
+    node.on = lambda *_: None
     core = SimpleNamespace(claims=None, outbox=SimpleNamespace(flush=lambda: None))
     given: list[Any] = [core, {}, node, lanes, directory]
     takeover = ClientTakeover(*given)

@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.support import wire as mqtt
+from tests.support.present import present
 from tests.support.until import until
 from tests.vmq.clustering.device import Device
 from tests.vmq.clustering.fakes import FakeLanes
@@ -213,10 +214,7 @@ def test_where_the_node_has_failed_nobody_waits_on_but_who_is_patient(side: Side
 
 def test_who_is_gone_waits_for_nothing(side: Side) -> None:
     side.fencing.set_up(["x"])
-    one, two, three = side.wait("c", 3), side.wait("d", 4), side.wait("e", 5)
-    assert one is not None
-    assert two is not None
-    assert three is not None
+    one, two, three = (present(side.wait(name, at)) for name, at in (("c", 3), ("d", 4), ("e", 5)))
     one.cancel()
     side.end_pass()
     assert side.sent() == [("x", BarrierRequest(1, {7: [4, 6]}))]
@@ -226,9 +224,7 @@ def test_who_is_gone_waits_for_nothing(side: Side) -> None:
     side.advance(AGAIN_AFTER)
     assert side.sent() == []
     assert side.done == []
-    last = side.wait("f", 3)
-    assert last is not None
-    last.cancel()
+    present(side.wait("f", 3)).cancel()
     side.end_pass()
     assert side.sent() == []
 

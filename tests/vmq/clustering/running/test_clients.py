@@ -222,12 +222,12 @@ async def test_a_client_that_cannot_be_let_in_keeps_out_no_other(
         def fails() -> None:
             raise RuntimeError("a defect")
 
-        failed = fronts.connect(registry, named(nodes, "a", "s"), True, "", None, fails)
-        assert failed is not None
         answers: list[object] = []
+        failed, other = (
+            present(fronts.connect(registry, named(nodes, "a", name), True, "", None, claim))
+            for name, claim in (("s", fails), ("t", lambda: None))
+        )
         failed.then = answers.append
-        other = fronts.connect(registry, named(nodes, "a", "t"), True, "", None, lambda: None)
-        assert other is not None
         other.then = lambda _: let_in.set()
         await asyncio.wait_for(let_in.wait(), PATIENCE)
         assert "internal error, client=s" in caplog.text

@@ -22,8 +22,12 @@ from vmq.store.opening import stored_sessions
 from vmq.store.tools import check
 
 
-def in_slots(folder: Path) -> House:
-    return House(folder, slots=SLOTS)
+async def in_slots(folder: Path) -> tuple[House, Broker]:
+    """Node `a`, alone in its cluster, once it serves all slots."""
+    made = House(folder, slots=SLOTS)
+    node = await made.start("a")
+    await until(partial(are_owned, made))
+    return made, node
 
 
 def alone(folder: Path, name: str = "a") -> Broker:
@@ -67,9 +71,7 @@ async def test_a_broker_alone_becomes_a_node_with_all_its_sessions(tmp_path: Pat
             peer.send(mqtt.publish_packet("t", b"6", qos=2, packet_id=7))
             assert (await peer.packet()).type == mqtt.PUBREC
             await go(peer)
-    made = in_slots(tmp_path)
-    node = await made.start("a")
-    await until(lambda: are_owned(made))
+    _, node = await in_slots(tmp_path)
     async with peer_of(node) as peer:
         await peer.connect("p", clean=False)
         peer.send(mqtt.publish_packet("t", b"6", qos=2, packet_id=7, dup=True))
@@ -112,9 +114,7 @@ async def test_packet_ids_that_sessions_in_slots_do_not_use_are_finished(tmp_pat
             assert [each.packet_id for each in sent] == [40_001, 40_002, 40_003]
             assert (await peer.ask(mqtt.pubrec_packet(40_001))).type == mqtt.PUBREL
             await go(peer)
-    made = in_slots(tmp_path)
-    node = await made.start("a")
-    await until(lambda: are_owned(made))
+    _, node = await in_slots(tmp_path)
     async with peer_of(node) as peer:
         assert (await peer.connect("c", clean=False)).body == b"\1\0"
         again = [await peer.packet() for _ in range(3)]
@@ -144,9 +144,7 @@ async def test_without_a_cluster_sessions_are_in_the_store_again_as_often_as_wan
         await subscribed(broker, "c", "mine")
         await publish(broker, b"1", b"2", qos=2)
     for round_ in range(2):
-        made = in_slots(tmp_path)
-        node = await made.start("a")
-        await until(partial(are_owned, made))
+        _, node = await in_slots(tmp_path)
         assert not node.registry().subscribers
         await publish(node, b"s%d" % round_, qos=2)
         await node.stop()
@@ -165,9 +163,7 @@ async def test_what_a_node_died_with_before_a_slot_took_it_comes_again_without_a
     tmp_path: Path,
 ) -> None:
     """A packet id is written before its message is offered: alone it is no proof that anybody has that."""
-    made = in_slots(tmp_path)
-    node = await made.start("a")
-    await until(partial(are_owned, made))
+    made, node = await in_slots(tmp_path)
     await subscribed(node, "c")
     await publish(node, b"1", qos=2)
     [owner] = owners_of(made, "c").values()
@@ -191,9 +187,7 @@ async def test_what_a_node_died_with_before_a_slot_took_it_comes_again_without_a
 
 async def test_what_was_on_its_way_to_another_slot_is_taken_back_once(tmp_path: Path) -> None:
     """It stays where it was until that slot says that it has it; there nobody else need have a session."""
-    made = in_slots(tmp_path)
-    node = await made.start("a")
-    await until(partial(are_owned, made))
+    made, node = await in_slots(tmp_path)
     async with peer_of(node) as peer:
         await peer.connect("c", clean=False)
         await peer.ask(mqtt.subscribe_packet(1, ("$share/g/t", 1)))
