@@ -1,7 +1,7 @@
 """What is shown of slots: who has which, what is missing, and the sessions in those of this node."""
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from vmq.clustering.front.sessions import SessionNode
 from vmq.clustering.messages.sessions import AwaySession
@@ -13,6 +13,9 @@ from vmq.mqtt.message import NO_MESSAGE, Delivery
 from vmq.mqtt.topics import matches
 from vmq.runtime.metrics import Family, Sample
 from vmq.runtime.own_sessions import SessionFigures
+
+#: Characters of client ids in one answer of `SlotStatus.away_from`, but for the last: ids are of 65,535 at most.
+AWAY_SIZE: Final = 1 << 18
 
 
 class SlotTally(NamedTuple):
@@ -135,16 +138,18 @@ class SlotStatus:
     def away_from(self, first: int, after: str, most: int) -> tuple[list[AwaySession], int, str]:
         """So many of them, from a slot on, and in it after a client; and from where on there are more (-1: nowhere)."""
         found: list[AwaySession] = []
+        size = 0
         for slot in sorted(each for each in self._machines.slots.owners if each >= first):
             owner = self._machines.slots.owners[slot]
             last = after if slot == first else ""
             for client_id in sorted(each for each in owner.state.registers if each > last):
-                if len(found) == most:
+                if len(found) == most or size >= AWAY_SIZE:
                     return found, slot, last
                 last = client_id
                 is_away = client_id not in owner.attachments.serving
                 if owner.state.registers[client_id].session and is_away:
                     found.append(_away(owner, client_id))
+                    size += len(client_id)
         return found, -1, ""
 
     def families(self) -> Iterator[Family]:

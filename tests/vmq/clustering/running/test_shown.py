@@ -14,6 +14,7 @@ from vmq.admin.errors import NotFoundError
 from vmq.admin.listing import Selection
 from vmq.broker import Broker
 from vmq.clustering.node import session_questions
+from vmq.clustering.running import status
 from vmq.http.status import status_of
 
 
@@ -88,6 +89,7 @@ async def test_sessions_of_all_nodes_are_listed_and_changed_at_any(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session_questions, "MOST_AWAY", 2)  # so that there are pages
+    monkeypatch.setattr(status, "AWAY_SIZE", 3)
     async with slotted(tmp_path) as nodes:
         a, b = nodes["a"], nodes["b"]
         ids = [f"c{number}" for number in range(12)]
@@ -107,6 +109,7 @@ async def test_sessions_of_all_nodes_are_listed_and_changed_at_any(
             assert {(each.queue_size, each.is_online, each.subscriptions) for each in listed} == {
                 (1, False, 2)
             }
+        assert all(len(each.away_from(0, "", 9)[0]) <= 2 for each in waiting), "bounded in bytes"
         here = await sessions.list_sessions(a, Selection(), local=True).rows()
         assert {each.node for each in here} == {"a"}
         away = named(nodes, "b", "c")
