@@ -144,7 +144,6 @@ class Mute:
 async def test_the_list_of_sessions_says_which_nodes_did_not_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session_questions, "PATIENCE", 0.05)
     async with slotted(tmp_path, "abc") as nodes:
         a, b, c = (nodes[each] for each in "abc")
         ids = [named(nodes, each, "c") for each in "abc"]
