@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from mypy_extensions import i64, mypyc_attr
 
 from vmq.clustering.messages.fronts import MAX_DONE, SessionLimits, SessionStep
-from vmq.clustering.origin.outbox import Publication
+from vmq.clustering.origin.outbox import OVERHEAD, Publication
 from vmq.clustering.slots.flow import PACKETS, SendingRun
 from vmq.clustering.slots.register import SentMessage
 from vmq.clustering.slots.words import (
@@ -51,8 +51,8 @@ class Unanswered:
         self.is_own = is_own
         #: Follows when it is answered, or (False) is not to be: the message went its way before. None: it goes now.
         self.then = then
-        #: Bytes of the message.
-        self.size: i64 = len(topic) + len(payload)
+        #: What the message counts until an owner knows it; 0: it is none.
+        self.size: i64 = len(topic) + len(payload) + OVERHEAD if topic else 0
         #: What the owner answered.
         self.addresses: list[Address] | None = None
 

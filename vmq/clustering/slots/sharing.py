@@ -78,7 +78,8 @@ class ShareGroups:
     # Members
 
     def count(self) -> None:
-        """Looks who is a member: a fork has joined the state."""
+        """Looks who is a member: a fork has joined the state, by which a group may have none any more."""
+        self._touched.update(dict.fromkeys(self._members))
         self._members = {}
         for client, register in self._state.registers.items():
             for topic_filter, qos in register.granted().items():

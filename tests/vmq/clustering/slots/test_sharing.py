@@ -80,3 +80,17 @@ def test_what_waits_for_a_group_without_members_is_too_old_as_soon_as_for_a_memb
     clocks.show(1.1, 1.1, 1.1)
     assert shared(clocks) == {}
     assert [each[:2] for each in clocks.here.effects.dropped] == [(GROUP, "expired")]
+
+
+def test_a_group_that_a_fork_has_ended_hides_no_other_whose_members_do_not_come() -> None:
+    world, other = World(), "$share/h/s/#"
+    world.deny(2, 3)
+    join(world, "c", "d")
+    world.attach()
+    state = world.owner.state
+    for client, topic_filter, qos in (("c", GROUP, -1), ("d", GROUP, -1), ("d", other, 1)):
+        state.subscribe(client, topic_filter, qos, 0)
+    world.owner.attachments.on_merge()
+    for _ in range(12):
+        world.tick()
+    assert world.here.effects.presence == [(SLOT, GROUP, True), (SLOT, other, False)]
