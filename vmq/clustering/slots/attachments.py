@@ -58,13 +58,7 @@ class Attachments:
         self.held = HeldOffers(owned)
         self._to_deliver: dict[str, None] = {}
         self.flows = SlotFlows(owned, self.serving, self.held.has, self._to_deliver)
-        self.subscribers = Subscribers(
-            owned,
-            self.distribute,
-            self.serving.__contains__,
-            self._front_of,
-            self.away.left.__contains__,
-        )
+        self.subscribers = Subscribers(owned, self.serving, self.away.left, self._to_deliver)
         #: Clients with steps for their fronts.
         self._touched: dict[str, None] = {}
         #: Those whose fronts are to be told that what they have is safe.
@@ -119,10 +113,6 @@ class Attachments:
 
     def _is_link(self, front: int, link: int) -> bool:
         return self._here.reach.link(front) == link
-
-    def _front_of(self, client: str) -> int:
-        served = self.serving.get(client)
-        return 0 if served is None else served.front
 
     def _is_older(self, rank: int, number: int, last: ClientRegister) -> bool:
         return (rank, number) < (last.rank, last.connection) or number in self.away.replaced
@@ -261,11 +251,6 @@ class Attachments:
     # Apart from `_transmit`, which would else make the closure's variables for each message.
     def _put_when_safe(self, attachment: Attachment, sending: Sending) -> None:
         self._when_safe(attachment, 2, lambda: self._put_message(attachment, sending))
-
-    def distribute(self, clients: list[str]) -> None:
-        """Messages have joined the queues of these clients."""
-        for client in clients:
-            self._to_deliver[client] = None
 
     def _deliver(self, client: str) -> None:
         """Sends what waits, as far as the window allows."""
@@ -473,7 +458,7 @@ class Attachments:
         if not self._owned.serves(self._here.store):
             return
         self._tell_safe()
-        self.distribute(list(self.unread.clients))
+        self._to_deliver.update(self.unread.clients)
         self.held.look()
         self.away.expire(self.subscribers, self.serving.keys() | self._refused.keys())
         self.subscribers.groups.look()
@@ -481,7 +466,7 @@ class Attachments:
     def on_merge(self) -> None:
         """A fork has joined the state."""
         self.subscribers.groups.count()
-        self.distribute(list(self.serving))
+        self._to_deliver.update(dict.fromkeys(self.serving))
         left, self._state.unfinished = self._state.unfinished, []
         for client, packet in left:
             attachment = self.serving.get(client)
@@ -494,4 +479,4 @@ class Attachments:
         refused, self._refused = self._refused, {}
         for front, asked in refused.values():
             self.on_attach(front, asked)
-        self.distribute(list(self.serving))
+        self._to_deliver.update(dict.fromkeys(self.serving))

@@ -14,6 +14,7 @@ or was handed on.
 from collections.abc import Callable
 from functools import partial
 
+from vmq.clustering.slots.attachment import Attachment
 from vmq.clustering.slots.owned import OwnedSlot
 from vmq.clustering.slots.queued import StoredMessage
 from vmq.clustering.slots.words import (
@@ -39,26 +40,23 @@ class ShareGroups:
     """The share groups of one slot, for its owner.
 
     Args:
-        distribute: told of the clients whose queues have more.
-        is_served: whether a client is connected.
-        front_of: the store to which it is; 0: it is not.
+        serving: the attachments: whose client has none is away.
+        to_deliver: clients whose queues have more.
         is_full: whether a queue has no room for so many bytes more.
     """
 
     def __init__(
         self,
         owned: OwnedSlot,
-        distribute: Callable[[list[str]], None],
-        is_served: Callable[[str], bool],
-        front_of: Callable[[str], int],
+        serving: dict[str, Attachment],
+        to_deliver: dict[str, None],
         is_full: Callable[[str, int], bool],
     ) -> None:
         self._owned = owned
         self._here = owned.here
         self._state = owned.state
-        self._distribute = distribute
-        self._is_served = is_served
-        self._front_of = front_of
+        self._serving = serving
+        self._to_deliver = to_deliver
         self._is_full = is_full
         #: Members by group, which stands behind the scope of its mountpoint, with the QoS granted.
         self._members: dict[str, dict[str, int]] = {}
@@ -123,7 +121,7 @@ class ShareGroups:
         for dot, message in held.items():
             other, qos = self.choose(dot, message)
             self._state.put(other, dot, qos, message.placed(message.stamp, message.moves + 1))
-            self._distribute([other])
+            self._to_deliver[other] = None
 
     def came(self, client: str) -> None:
         """A client is connected."""
@@ -208,9 +206,9 @@ class ShareGroups:
         size = message.size()
         ranked = [
             (
-                not self._is_served(client),
+                client not in self._serving,
                 self._is_full(client, size),
-                near != 0 and self._front_of(client) != near,
+                near != 0 and not self._is_at(client, near),
                 self._state.waiting(client),
                 client,
             )
@@ -221,9 +219,13 @@ class ShareGroups:
         client = min(ranked)[4]
         return client, self._qos(client, members[client], message)
 
+    def _is_at(self, client: str, store: int) -> bool:
+        served = self._serving.get(client)
+        return served is not None and served.front == store
+
     def _move(self, client: str, dot: Dot, to: str, qos: int) -> None:
         self._state.move(client, dot, to, qos)
-        self._distribute([to])
+        self._to_deliver[to] = None
 
     def _under_way(self, client: str) -> dict[Dot, int]:
         register = self._state.registers.get(client)
@@ -242,7 +244,7 @@ class ShareGroups:
         for holder in list(self._state.shared):
             if holder.startswith(GROUP):
                 self._look_at_group(holder)
-            elif not self._is_served(holder):
+            elif holder not in self._serving:
                 late = self._is_late(self._beats - self._went.get(holder, 0))
                 if late or holder in self._gone:
                     self._pass_on(holder)
@@ -251,7 +253,7 @@ class ShareGroups:
         """Whether nothing of them waits for a heartbeat."""
         if len(self._told) < len(self._members):
             return False
-        return all(map(self._is_served, self._state.shared))
+        return all(each in self._serving for each in self._state.shared)
 
     def _is_late(self, beats: int) -> bool:
         reach = self._here.reach
@@ -287,7 +289,7 @@ class ShareGroups:
 
     def _has_other(self, group: str) -> bool:
         """Whether a group has members that are connected, here or in another slot."""
-        if any(self._is_served(each) for each in self._members.get(group, ())):
+        if any(each in self._serving for each in self._members.get(group, ())):
             return True
         return group in self._members and self._here.slot_for(group, self._owned.slot, False) >= 0
 
@@ -298,7 +300,7 @@ class ShareGroups:
         served = {
             client: qos
             for client, qos in members.items()
-            if self._is_served(client) and not self._is_full(client, size)
+            if client in self._serving and not self._is_full(client, size)
         }
         found = self._best(message, served)
         return found if found and self._gives(found[0]) else self._elsewhere(message, dot, False)
@@ -370,7 +372,7 @@ class ShareGroups:
         """Tells the cluster of which groups some member is connected here."""
         touched, self._touched = self._touched, {}
         for group in touched:
-            is_there = any(self._is_served(each) for each in self._members.get(group, ()))
+            is_there = any(each in self._serving for each in self._members.get(group, ()))
             if not is_there and group not in self._told and not self._is_late(self._beats):
                 continue  # they are about to come to this owner
             if group not in self._members:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from vmq.clustering.messages.fronts import OfferTaken, SessionStep
+from vmq.clustering.slots.attachment import Attachment
 from vmq.clustering.slots.limits import QueueLimits
 from vmq.clustering.slots.owned import OwnedSlot
 from vmq.clustering.slots.queued import StoredMessage
@@ -80,24 +81,22 @@ class Subscribers:
     """The subscriptions of one slot, for its owner.
 
     Args:
-        distribute: told of the clients whose queues have more.
-        is_served: whether a client is connected.
-        front_of: the store to which it is; 0: it is not.
-        is_away: whether it is known that it is not.
+        serving: the attachments.
+        left: clients of whom it is known that they have none.
+        to_deliver: those whose queues have more.
     """
 
     def __init__(
         self,
         owned: OwnedSlot,
-        distribute: Callable[[list[str]], None],
-        is_served: Callable[[str], bool],
-        front_of: Callable[[str], int],
-        is_away: Callable[[str], bool],
+        serving: dict[str, Attachment],
+        left: dict[str, int],
+        to_deliver: dict[str, None],
     ) -> None:
         self._owned = owned
-        self._distribute = distribute
-        self._is_served = is_served
-        self._is_away = is_away
+        self._serving = serving
+        self._left = left
+        self._to_deliver = to_deliver
         self._here = owned.here
         self._state = owned.state
         #: SUBACKs that wait for routes: ticket -> what follows.
@@ -105,7 +104,7 @@ class Subscribers:
         self._tickets = 0
         #: A client whose full queue took the last message: its publisher is to wait.
         self._full = ""
-        self.groups = ShareGroups(owned, distribute, is_served, front_of, self._is_full)
+        self.groups = ShareGroups(owned, serving, to_deliver, self._is_full)
 
     # Subscriptions
 
@@ -190,24 +189,20 @@ class Subscribers:
             else:
                 self._share(dot, message)
             return
-        found = []
         for client, granted in state.wanted_of(topic, message.scope):
             register = state.registers[client]
             its = self._here.limits.of(register.limits).qos(granted, qos)
             is_new = its > 0 and not (register.ahead.runs and dot in register.ahead)
             if is_new and client != but and self._makes_room(client, message, its):
                 self._put(client, dot, its, message)
-                found.append(client)
         if state.lacks != NO_LINEAGE:
             state.put(UNCLAIMED, dot, qos, message)
-        self._distribute(found)
 
     def _take_for(self, client: str, dot: Dot, message: StoredMessage) -> None:
         """A message for one client, whatever it subscribes to; its limits are the sender's business."""
         register = self._state.registers.get(client)
         if register is not None and register.session and dot not in register.ahead:
             self._put(client, dot, message.qos, message)
-            self._distribute([client])
 
     def _share(self, dot: Dot, message: StoredMessage) -> None:
         """A message for one member of a share group."""
@@ -216,12 +211,12 @@ class Subscribers:
         client, qos = self.groups.choose(dot, message)
         if client.startswith(GROUP) or self._makes_room(client, message, qos):
             self._put(client, dot, qos, message)
-            self._distribute([client])
 
     def _put(self, client: str, dot: Dot, qos: int, message: StoredMessage) -> None:
         """A message joins a client's queue, which was not there before."""
         self._state.put(client, dot, qos, message)
-        if self._here.tells_kept and self._is_away(client):
+        self._to_deliver[client] = None
+        if self._here.tells_kept and client in self._left:
             self._here.effects.kept.append((client, message, qos))
 
     def _makes_room(self, client: str, message: StoredMessage, qos: int) -> bool:
@@ -229,7 +224,7 @@ class Subscribers:
         limits, size = self._limits(client), message.size()
         if not self._is_full(client, size):
             return True
-        if limits.pauses and self._is_served(client):
+        if limits.pauses and client in self._serving:
             self._full = client
             return True
         is_hopeless = self._most(client, limits) == 0 or 0 <= limits.bytes < size
@@ -248,7 +243,7 @@ class Subscribers:
         return self._here.limits.of(None if register is None else register.limits)
 
     def _most(self, client: str, limits: QueueLimits) -> int:
-        return limits.online if self._is_served(client) else limits.offline
+        return limits.online if client in self._serving else limits.offline
 
     def _is_full(self, client: str, size: int) -> bool:
         """Whether a client's queue has no room for so many bytes more."""
