@@ -7,6 +7,7 @@ part: who confirms that has everything that somebody waits for.
 """
 
 from collections import deque
+from collections.abc import Callable
 from typing import Final
 
 from vmq.clustering.messages.slots import SlotRecords, SlotStored, SlotView, StatePart
@@ -73,10 +74,11 @@ class FollowerSet:
         store: int,
         has: tuple[Lineage, int],
         version: int,
-        state: dict[bytes, bytes] | None,
-    ) -> bool:
-        """A follower says what it has; False: it needs the `state`, which is that at `version`."""
-        self.progress[store] = progress = FollowerProgress()
+        state: Callable[[], dict[bytes, bytes]],
+    ) -> None:
+        """A follower says what it has; it gets what it lacks up to `version`, or the `state`, which is that."""
+        self.progress.pop(store, None)  # what follows is sent to it once the disk has given the state
+        progress = FollowerProgress()
         oldest = self._log[0][0] if self._log else version + 1
         at = -1
         if has[1] and has == self._base:
@@ -92,16 +94,12 @@ class FollowerSet:
                     changed.update(records)
             if version > at:
                 self._send(view, store, progress, version, list(changed.items()))
-            return True
-        if state is None:
-            del self.progress[store]
-            return False
-        progress.sent = progress.begun = version
-        progress.parts = cut(
-            self._slot, view, view.lineage, version, state, self._here.part_bytes, self._unsafe()
-        )
-        self._here.send(store, progress.parts.popleft())
-        return True
+        else:
+            progress.sent = progress.begun = version
+            size, unsafe = self._here.part_bytes, self._unsafe()
+            progress.parts = cut(self._slot, view, view.lineage, version, state(), size, unsafe)
+            self._here.send(store, progress.parts.popleft())
+        self.progress[store] = progress
 
     def _unsafe(self) -> set[bytes]:
         """The keys of records that are not safe yet: with a message, what changed in the queues by it."""

@@ -232,33 +232,26 @@ class SlotMachine:
         peer = reach.peers.get(store)
         if peer is not None and (peer.is_up or peer.incarnation > owner):
             return peer.incarnation > owner
-        return reach.is_gone(store) and not (
-            reach.is_heard_by_another(store) and not self._is_dead(store)
-        )
-
-    def _is_dead(self, store: int) -> bool:
-        peer = self.here.reach.peers.get(store)
-        return peer is None or peer.is_dead
+        if peer is None or peer.is_dead:
+            return True
+        return reach.is_gone(store) and not reach.is_heard_by_another(store)
 
     def _wait_for(self, slot: int) -> None:
-        view = self.view(slot)
+        view, me, reach = self.view(slot), self.here.store, self.here.reach
         waited = self.patience[slot] = self.patience.get(slot, 0) + 1
         copy = self.copies.get(slot)
-        is_of_host = self.here.reach.is_here(store_of(view.owner))
-        has_copy = (
-            copy is not None and copy.whole is not None and copy.whole.lineage == view.lineage
-        )
-        if self.here.store in view.followers and (has_copy or not is_of_host):
-            needed = 1 + view.followers.index(self.here.store)
-        elif store_of(view.owner) == self.here.store and copy is not None and copy.whole:
+        whole = None if copy is None else copy.whole
+        owner = store_of(view.owner)
+        is_own, is_of_host = owner == me, reach.is_here(owner)
+        has_copy = whole is not None and whole.lineage == view.lineage
+        if me in view.followers and (has_copy or not is_of_host):
+            needed = 1 + view.followers.index(me)
+        elif is_own and whole is not None:
             needed = _OWNER_WAITS
         else:
-            up = [*self.here.reach.up(), self.here.store]
+            up = [*reach.up(), me]
             order = sorted(up, key=lambda store: weight(slot, str(store)), reverse=True)
-            needed = _OTHERS_WAIT + 3 * order.index(self.here.store)
-            if is_of_host:
-                needed += HOST_WAITS
-        is_own = store_of(view.owner) == self.here.store
+            needed = _OTHERS_WAIT + 3 * order.index(me) + HOST_WAITS * is_of_host
         if waited >= needed and (is_own or not self.here.is_leaving):
             self.take_over(slot)
 

@@ -13,10 +13,8 @@ three forks, the order may decide whether another's word counts that it has a me
 loses none.
 """
 
-from collections.abc import Iterable
 from typing import Final
 
-from vmq.clustering.slots.queued import StoredMessage
 from vmq.clustering.slots.register import (
     NEVER_OVER,
     PAST,
@@ -29,7 +27,7 @@ from vmq.clustering.slots.register import (
     is_of,
     seen_since,
 )
-from vmq.clustering.slots.state import SlotState
+from vmq.clustering.slots.state import HEAD, SlotState
 from vmq.clustering.slots.words import GROUP, NO_LINEAGE, Dot, Lineage, includes
 from vmq_cluster.clocks import NodeClock
 
@@ -49,7 +47,8 @@ def merge(one: SlotState, other: SlotState, current: Lineage = NO_LINEAGE) -> No
     for origin in one.context.merge(other.context):
         one.changed["c", "", origin, 0] = None
     stamped = {
-        dot: min(message, other.messages[dot], key=_stamp)
+        # Of two stamps of a message the older is its place.
+        dot: min(message, other.messages[dot], key=lambda each: each.stamp)
         for dot, message in one.messages.items()
         if dot in other.messages
     }
@@ -72,7 +71,7 @@ def merge(one: SlotState, other: SlotState, current: Lineage = NO_LINEAGE) -> No
     one.claim()
     one.sort()
     one.is_mixed = one.is_mixed or bool(one.fresh)
-    one.changed["h", "", 0, 0] = None
+    one.changed[HEAD] = None
 
 
 def _what_both_lack(
@@ -125,13 +124,6 @@ def _merge_groups(one: SlotState, before: NodeClock, other: SlotState) -> dict[D
         if dot not in here and dot not in before and dot not in had_here:
             one.put(client, dot, other.queues[client][dot], other.messages[dot])
     return moves
-
-
-def _clock_of(dots: Iterable[Dot]) -> NodeClock:
-    found = NodeClock()
-    for dot in dots:
-        found.add(dot)
-    return found
 
 
 def _ahead(state: SlotState) -> NodeClock:
@@ -206,7 +198,8 @@ def _merge_client(
     seen_here.merge(seen_there)
     missed, waiting = NodeClock(dict(one.context.beyond(seen_here))), NodeClock()
     if missed.runs or ours.since or theirs.since:  # what it has now it will have finished
-        waiting = _clock_of(one.queues.get(client, ()))
+        for dot in one.queues.get(client, ()):
+            waiting.add(dot)
         missed = NodeClock(dict(missed.beyond(waiting)))
     ahead = NodeClock(dict(seen_here.beyond(one.context)))
     subscribed = _merge_subscriptions(ours, included, theirs, other.included)
@@ -261,11 +254,6 @@ def _seen(
             known = seen_since(known, register.since[each])
         seen.merge(known)
     return seen
-
-
-def _stamp(message: StoredMessage) -> int:
-    """Of two stamps of a message the older is its place."""
-    return message.stamp
 
 
 def _merge_subscriptions(

@@ -63,13 +63,9 @@ class OwnedSlot:
         """Whether every member has handed in what it has, and accepted this lineage."""
         return len(self.cleared) == len(self.here.reach.peers)
 
-    def fit(self) -> list[int]:
-        """Who could follow: in reach, of another host, and not about to leave."""
-        return self.here.reach.fit()
-
     def heirs(self) -> list[int]:
         """Who could own it when this node leaves: nodes of other hosts before those of its own."""
-        fit = self.fit()
+        fit = self.here.reach.fit()
         return fit if fit or not self.here.leaves_host else self.here.reach.heirs()
 
     def when_safe(self, action: Callable[[], None]) -> None:
@@ -120,21 +116,14 @@ class OwnedSlot:
         """The version up to which everything is safe; -1: a follower is missing that there could be."""
         followers = self.view.followers
         if not followers:
-            wanted = self.here.replicas > 1 and (self.fit() or not self.here.reach.is_settled())
+            reach = self.here.reach
+            wanted = self.here.replicas > 1 and (reach.fit() or not reach.is_settled())
             return -1 if wanted else self._stored
         return min(self._stored, self.followers.confirmed(followers))
-
-    def _is_waited_for(self) -> bool:
-        """Whether somebody waits for what is no version yet."""
-        return bool(self._waiting) and self._waiting[-1][0] > self.state.version
 
     def waits(self) -> bool:
         """Whether something is not safe yet that somebody waits for."""
         return bool(self._waiting)
-
-    def has_open_commits(self) -> bool:
-        """Whether something it wrote is not on this disk yet."""
-        return bool(self._commits)
 
     def release(self, is_due: bool = True) -> None:
         """The turn is over: what it changed becomes a version, and what waited for safe ones is done.
@@ -142,7 +131,7 @@ class OwnedSlot:
         What is not due, and nobody waits for, becomes one later, with what is.
         """
         while True:
-            if is_due or self._is_waited_for():
+            if is_due or (self._waiting and self._waiting[-1][0] > self.state.version):
                 self.publish()
             is_due = False
             while self._commits and self._commits[0][1] <= self.here.effects.stored:

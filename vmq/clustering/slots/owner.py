@@ -6,6 +6,7 @@ speed, never of safety.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 from vmq.clustering.messages.fronts import Offer, OfferedMessage, OfferTaken
 from vmq.clustering.messages.slots import (
@@ -26,7 +27,7 @@ from vmq.clustering.slots.owned import OwnedSlot
 from vmq.clustering.slots.placement import choose
 from vmq.clustering.slots.records import all_records, load_state
 from vmq.clustering.slots.state import SlotState
-from vmq.clustering.slots.words import NO_LINEAGE, Dot
+from vmq.clustering.slots.words import NO_LINEAGE, Dot, includes
 from vmq_cluster.errors import StorageError
 
 
@@ -71,7 +72,7 @@ class SlotOwner(OwnedSlot):
         """
         self.tell_had()
         if self._had:
-            self._tell_taken()
+            self._tell_had()
         self.release(is_due)
         self.attachments.deliver()
         self.release(False)
@@ -84,7 +85,7 @@ class SlotOwner(OwnedSlot):
 
     def is_idle(self) -> bool:
         """Whether a turn that does not concern it may pass it over."""
-        return not (self.has_open_commits() or self.waits() or self._leftover)
+        return not (self._commits or self.waits() or self._leftover)
 
     def is_behind(self) -> bool:
         """Whether it has changed what is no version yet."""
@@ -153,7 +154,7 @@ class SlotOwner(OwnedSlot):
     def _wanted_followers(self) -> list[int]:
         """Nodes of as many other hosts as are to have copies; besides the next owner, which may be of this host."""
         reach, wish = self.here.reach, self.wish
-        fit = self.fit()
+        fit = reach.fit()
         followers = [each for each in self.view.followers if each in fit]
         count = min(self.here.replicas - 1, reach.other_hosts())
         if not wish and len(followers) == len(self.view.followers) == count:
@@ -173,10 +174,8 @@ class SlotOwner(OwnedSlot):
         self.state.tell_late()
         self.publish()
         self._leftover.pop(store, None)
-        has = self.cleared[store]
-        version = self.state.version
-        if not self.followers.begin(self.view, store, has, version, None):
-            self.followers.begin(self.view, store, has, version, all_records(self.state))
+        has, state = self.cleared[store], self.state
+        self.followers.begin(self.view, store, has, state.version, lambda: all_records(state))
 
     def on_stored(self, store: int, message: SlotStored) -> None:
         if message.lineage == self.view.lineage and store in self.view.followers:
@@ -221,16 +220,15 @@ class SlotOwner(OwnedSlot):
         if not part.is_last:
             return
         del self._forks[store]
-        if not self.state.includes(part.lineage, part.version):
+        if not includes(self.state.included, part.lineage, part.version):
             self._asked.discard(
                 store
-            )  # unless this disk gives what it takes to join it, it is to come again
+            )  # if this disk fails to give what it joins, it is to come again
             records = {key: value or b"" for each in parts for key, value in each.records}
             merge(self.state, load_state(records), part.current)
             self._asked.add(store)
             self.attachments.on_merge()
-        has = part.lineage, part.version
-        self.cleared[store] = has
+        self.cleared[store] = part.lineage, part.version
         if store in self.view.followers:
             self._begin_follower(store)
         else:
@@ -260,9 +258,7 @@ class SlotOwner(OwnedSlot):
             ready = sorted(filter(self.serves, self._refused))
             self._refused.difference_update(ready)
             for store in ready:
-                self.here.send(
-                    store, OfferTaken(self.slot, self.view.lineage, [], True, self.here.clock)
-                )
+                self._tell_taken(store, [], again=True)
             self.attachments.retry()
 
     # Messages
@@ -288,9 +284,13 @@ class SlotOwner(OwnedSlot):
             raise
         if not dots:
             return False
-        taken = OfferTaken(self.slot, offer.lineage, dots, False, self.here.clock)
-        self.when_safe(lambda: self.here.send(store, taken))
+        self.when_safe(lambda: self._tell_taken(store, dots))
         return True
+
+    def _tell_taken(self, store: int, dots: list[Dot], again: bool = False) -> None:
+        """An origin is told what is safe of what it offered, or that it is to offer all `again`."""
+        clock = self.here.clock
+        self.here.send(store, OfferTaken(self.slot, self.view.lineage, dots, again, clock))
 
     def _take_all(
         self, store: int, messages: list[OfferedMessage], is_patient: Callable[[], bool]
@@ -303,23 +303,19 @@ class SlotOwner(OwnedSlot):
             if full:
                 self.attachments.held.hold(full, store, message.dot)
             elif run is not None and run.front == store and is_patient():
-                self._await(run, store, message.dot)
+                # The origin, whose client it is for, knows first when that has it; it is told all the same.
+                self.when_had(run, partial(self._on_had, run, store, message.dot))
             else:
                 dots.append(message.dot)
         return dots
-
-    def _await(self, run: FlowRun, store: int, dot: Dot) -> None:
-        """The origin, whose client it is for, knows first when that has it; it is told all the same."""
-        self.when_had(run, lambda: self._on_had(run, store, dot))
 
     def _on_had(self, run: FlowRun, store: int, dot: Dot) -> None:
         if run.done == run.count:
             self._had.setdefault(store, []).append(dot)
         else:  # it took too long, and is safe
-            taken = OfferTaken(self.slot, self.view.lineage, [dot], False, self.here.clock)
-            self.here.send(store, taken)
+            self._tell_taken(store, [dot])
 
-    def _tell_taken(self) -> None:
+    def _tell_had(self) -> None:
         """What clients have, their fronts know: these are told when something else is said."""
         had, self._had = self._had, {}
         for store, dots in had.items():

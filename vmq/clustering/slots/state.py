@@ -33,7 +33,6 @@ from vmq.clustering.slots.words import (
     Dot,
     Lineage,
     above,
-    includes,
     split_scope,
 )
 from vmq.mqtt.special import is_served
@@ -41,7 +40,8 @@ from vmq_cluster.clocks import NodeClock
 
 #: Topics of which a slot remembers who wants them.
 _TOPICS: Final = 256
-_HEAD: Final = ("h", "", 0, 0)
+#: The change of the head.
+HEAD: Final = ("h", "", 0, 0)
 
 
 class SlotState(ColdQueues):
@@ -94,7 +94,7 @@ class SlotState(ColdQueues):
         """Ends a commit: what it changed gets the next version."""
         self.version += 1
         self.included[self.lineage] = self.version
-        self.changed[_HEAD] = None
+        self.changed[HEAD] = None
         return self.version
 
     def has_runs(self, lineage: Lineage, last: int) -> None:
@@ -109,13 +109,10 @@ class SlotState(ColdQueues):
         )
         return bool(self.changed or self.touched or messages)
 
-    def includes(self, lineage: Lineage, version: int) -> bool:
-        return includes(self.included, lineage, version)
-
     def stamp(self, now: int) -> int:
         """The next stamp: near the clock, and greater than every stamp in here, whatever the clock says."""
         self.last = max(now, self.last + 1)
-        self.changed[_HEAD] = None
+        self.changed[HEAD] = None
         return self.last
 
     # Queues
@@ -169,10 +166,10 @@ class SlotState(ColdQueues):
 
     def claim(self) -> None:
         """Gives what was kept for unknown clients to those who are known now, where no side had seen it for them."""
-        dots = list(self.queues.get(UNCLAIMED, ()))
-        if dots:
-            self.load_all()
-        for dot in dots:
+        if UNCLAIMED not in self.single_queues:
+            return
+        self.load_all()
+        for dot in list(self.queues[UNCLAIMED]):
             message = self.messages[dot]
             one = NodeClock({dot[0]: [dot[1], dot[1] + 1]})
             for client in sorted(self.registers):
@@ -188,14 +185,13 @@ class SlotState(ColdQueues):
                 self.touched[client] = None
             if self.lacks == NO_LINEAGE:
                 self.done(UNCLAIMED, dot)
+        self.sort()
 
     def resolve(self) -> None:
         """Somebody who had all that this state lacks says that it is in here."""
         self.lacks = NO_LINEAGE
-        self.changed[_HEAD] = None
-        if UNCLAIMED in self.single_queues:
-            self.claim()
-            self.sort()
+        self.changed[HEAD] = None
+        self.claim()
 
     def forget_forks(self) -> None:
         """Every member has handed in what it has, and accepted this lineage: there is nothing of an earlier one.
@@ -208,10 +204,8 @@ class SlotState(ColdQueues):
             self.included = above(self.included, floor)
             self.included[NO_LINEAGE] = floor
             self.runs_of = above(self.runs_of, floor)
-            self.changed[_HEAD] = None
-        if UNCLAIMED in self.single_queues:
-            self.claim()
-            self.sort()
+            self.changed[HEAD] = None
+        self.claim()
         for client, register in self.registers.items():
             if register.missed.runs:
                 register.missed = NodeClock()

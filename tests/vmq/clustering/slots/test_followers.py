@@ -31,7 +31,7 @@ def test_who_has_what_the_owner_began_from_gets_the_changes() -> None:
     there, here = followers()
     change(there, 1)
     change(there, 2)
-    assert there.begin(VIEW, 2, BASE, 2, None)
+    there.begin(VIEW, 2, BASE, 2, lambda: STATE)
     (message,) = sent(here)
     assert isinstance(message, SlotRecords)
     assert (message.after, message.version, message.base) == (0, 2, BASE)
@@ -46,8 +46,8 @@ def test_what_a_follower_says_of_a_transfer_that_was_given_up_counts_no_more() -
     there, _ = followers()
     for version in range(1, 5):
         change(there, version)
-    there.begin(VIEW, 2, (NO_LINEAGE, 0), 4, STATE)
-    there.begin(VIEW, 2, (VIEW.lineage, 2), 4, None)
+    there.begin(VIEW, 2, (NO_LINEAGE, 0), 4, lambda: STATE)
+    there.begin(VIEW, 2, (VIEW.lineage, 2), 4, lambda: STATE)
     there.on_stored(2, SlotStored(7, VIEW.lineage, 4, False))
     assert there.confirmed((2,)) == 2
     there.on_stored(2, SlotStored(7, VIEW.lineage, 4, True))
@@ -58,7 +58,7 @@ def test_what_a_follower_says_of_a_copy_that_it_had_before_makes_no_transfer_who
     there, _ = followers()
     for version in range(1, 5):
         change(there, version)
-    there.begin(VIEW, 2, (NO_LINEAGE, 0), 4, {b"h": b"head"})
+    there.begin(VIEW, 2, (NO_LINEAGE, 0), 4, lambda: {b"h": b"head"})
     there.on_stored(2, SlotStored(7, VIEW.lineage, 3, True))
     assert not there.are_whole((2,))
     there.on_stored(2, SlotStored(7, VIEW.lineage, 4, True))
@@ -68,8 +68,7 @@ def test_what_a_follower_says_of_a_copy_that_it_had_before_makes_no_transfer_who
 def test_who_has_something_else_gets_everything_in_parts_one_after_the_other() -> None:
     there, here = followers()
     change(there, 1)
-    assert not there.begin(VIEW, 2, (NO_LINEAGE, 0), 1, None)
-    assert there.begin(VIEW, 2, (NO_LINEAGE, 0), 1, STATE)
+    there.begin(VIEW, 2, (NO_LINEAGE, 0), 1, lambda: STATE)
     records: dict[bytes, bytes | None] = {}
     for index in range(1000):
         (part,) = sent(here)
@@ -92,7 +91,7 @@ def test_who_confirms_the_first_part_has_all_that_was_not_safe() -> None:
     change(there, 1)
     there.safe = 1
     change(there, 2, late)
-    there.begin(VIEW, 2, (NO_LINEAGE, 0), 2, STATE)
+    there.begin(VIEW, 2, (NO_LINEAGE, 0), 2, lambda: STATE)
     (part,) = sent(here)
     assert isinstance(part, StatePart)
     keys = [key for key, _ in part.records]
@@ -104,7 +103,7 @@ def test_when_nobody_knows_what_was_safe_the_first_copies_have_to_be_whole() -> 
     there, _ = followers()
     there = FollowerSet(there._here, 7, BASE, None)
     change(there, 1)
-    there.begin(VIEW, 2, (NO_LINEAGE, 0), 1, STATE)
+    there.begin(VIEW, 2, (NO_LINEAGE, 0), 1, lambda: STATE)
     there.on_stored(2, SlotStored(7, VIEW.lineage, 1, False))
     assert there.confirmed((2,)) == -1
     there.progress[2].parts.clear()
@@ -114,7 +113,7 @@ def test_when_nobody_knows_what_was_safe_the_first_copies_have_to_be_whole() -> 
 
 def test_what_a_dropped_follower_confirmed_counts_no_more() -> None:
     there, _ = followers()
-    there.begin(VIEW, 2, BASE, 1, STATE)
+    there.begin(VIEW, 2, BASE, 1, lambda: STATE)
     there.on_stored(2, SlotStored(7, VIEW.lineage, 1, True))
     assert there.confirmed((2,)) == 1
     there.keep_only((3,))
@@ -164,11 +163,12 @@ def test_changes_that_are_not_safe_are_kept_however_many() -> None:
     there, here = followers()
     for version in range(1, 5):
         there.publish(VIEW, version, [(b"m" + bytes([version] * 16), b"x" * (1 << 20))])
-    assert there.begin(VIEW, 2, BASE, 4, None)
+    there.begin(VIEW, 2, BASE, 4, lambda: STATE)
     (message,) = sent(here)
     assert isinstance(message, SlotRecords)
     assert len(message.records) == 4
     there.safe = 4
     change(there, 5)
     sent(here)
-    assert not there.begin(VIEW, 2, BASE, 5, None)
+    there.begin(VIEW, 2, BASE, 5, lambda: STATE)
+    assert isinstance(sent(here)[0], StatePart)
