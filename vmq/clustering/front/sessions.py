@@ -36,7 +36,7 @@ class SessionNode:
     def receive(self, sender: int, message: NodeMessage) -> None:
         """A message of another node, over a link that is whole."""
         self.take(sender, message)
-        self._finish()
+        self.finish()
 
     def take(self, sender: int, message: NodeMessage) -> None:
         """The same, of one of several messages: `finish` is to follow."""
@@ -56,13 +56,13 @@ class SessionNode:
     def beat(self, store: int) -> None:
         """Tells a peer that this node is there, out of turn."""
         self.slots.beat(store)
-        self._finish()
+        self.finish()
 
     def hand_over(self) -> None:
         """This node is leaving: owners look for others at once."""
         self.slots.look(True)
         self._notice_moves()
-        self._finish()
+        self.finish()
 
     def wake(self, now: int) -> None:
         """What comes may have lain in a socket while this node was held up: first it learns of that."""
@@ -85,7 +85,7 @@ class SessionNode:
         if is_beat:
             for owner in self.slots.restless():
                 self._hand_on(owner)
-        self._finish()
+        self.finish()
 
     def rests(self, now: int) -> bool:
         """Whether a tick would find nothing to do: then time has passed, and that is all."""
@@ -101,7 +101,7 @@ class SessionNode:
         """Goes on with a look that there was no time for (`LocalNode.has_time`); whether something is left of it."""
         has_more = self.slots.look_on()
         self._notice_moves()
-        self._finish()
+        self.finish()
         return has_more
 
     def on_link(self, store: int, life: int) -> None:
@@ -116,12 +116,12 @@ class SessionNode:
         self._notice_moves()
         self.front.look(False)
         self.origin.look()
-        self._finish()
+        self.finish()
 
     def on_stored(self, number: int) -> None:
         """A commit is on disk, and all before it."""
         self.effects.end_commit(number)
-        self._finish()
+        self.finish()
 
     def announced(self, slot: int, ticket: int) -> None:
         """The nodes in reach know the routes of a ticket."""
@@ -129,7 +129,7 @@ class SessionNode:
         if owner is not None:
             self.slots.touch(slot)
             owner.attachments.subscribers.announced(ticket)
-            self._finish()
+            self.finish()
 
     def connect(
         self,
@@ -142,7 +142,7 @@ class SessionNode:
         """A client has connected to this node; `user`: whose session it is to be; `limits`: what is decided for it."""
         slot = slot_of(client, self.slots.slots)
         self.front.connect(number, client, slot, is_clean, user, limits)
-        self._finish()
+        self.finish()
 
     def unsubscribe(self, client: str, topic_filter: str) -> None:
         """A subscription ends though no packet of its client asks for that, if this node owns it."""
@@ -151,7 +151,7 @@ class SessionNode:
         if owner is not None and client in owner.state.registers:
             self.slots.touch(slot)
             owner.attachments.subscribers.unsubscribe(client, [topic_filter], lambda: None)
-            self._finish()
+            self.finish()
 
     def purge(self, client: str, reason: str) -> int:
         """Drops what waits for a client of a slot of this node; how much that was."""
@@ -159,12 +159,8 @@ class SessionNode:
         owner = self.slots.owners[slot]
         self.slots.touch(slot)
         count = owner.attachments.subscribers.purge(client, reason)
-        self._finish()
+        self.finish()
         return count
-
-    def finish(self) -> None:
-        """The turn is over in which the front's methods, or `take`, were called."""
-        self._finish()
 
     def awaited(self) -> int:
         """Messages that publishers wait for clients of this node to have, before they are in any record."""
@@ -187,7 +183,7 @@ class SessionNode:
     def hurry(self) -> None:
         """They wait no more: it is to be safe instead."""
         self._hurry()
-        self._finish()
+        self.finish()
 
     def _hurry(self) -> None:
         turns = self.slots.turns
@@ -209,9 +205,10 @@ class SessionNode:
     def end(self) -> None:
         """The node stops: what has changed is written, though nobody waits for it."""
         self._catch_up()
-        self._finish()
+        self.finish()
 
-    def _finish(self) -> None:
+    def finish(self) -> None:
+        """The turn is over, as after the front's methods, or `take`: who is concerned gets what there is."""
         local = self.effects.local
         while True:
             self.front.flush()

@@ -170,25 +170,20 @@ class SlotOutbox:
 
     def offer(self, lineage: Lineage, link: int, clock: int) -> list[Offer]:
         """What the owner of the slot is to be sent now."""
-        offers: list[Offer] = []
-        batch: list[OfferedMessage] = []
+        batches: list[list[OfferedMessage]] = []
         size = 0
         for dot in self.take_unsent(lineage, link):
             entry = self.entries.get(dot)
             if entry is None:
                 continue
             group, publication = entry
-            if batch and (len(batch) == BATCH or size + publication.size > BATCH_BYTES):
-                offers.append(self._offer(lineage, link, batch, clock))
-                batch, size = [], 0
-            batch.append(publication.offered(dot, group))
+            if not batches or len(batches[-1]) == BATCH or size + publication.size > BATCH_BYTES:
+                batches.append([])
+                size = 0
+            batches[-1].append(publication.offered(dot, group))
             size += publication.size
-        if batch:
-            offers.append(self._offer(lineage, link, batch, clock))
-        return offers
-
-    def _offer(
-        self, lineage: Lineage, link: int, messages: list[OfferedMessage], clock: int
-    ) -> Offer:
-        self._index += 1
-        return Offer(self.slot, lineage, link, self._index - 1, messages, clock)
+        first, self._index = self._index, self._index + len(batches)
+        return [
+            Offer(self.slot, lineage, link, index, messages, clock)
+            for index, messages in enumerate(batches, first)
+        ]

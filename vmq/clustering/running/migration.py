@@ -109,7 +109,9 @@ class Migration:
         self._drop_of_others()
         if self._disk.imported() == _TAKEN:
             for slot, copy in self._machine.copies.items():
-                self._say_routes(slot, copy.cold_state(self._machine.here.effects).routes())
+                self._say_routes(
+                    slot, copy.state(self._machine.here.effects, is_cold=True).routes()
+                )
         for client, record in told:
             if record.node == self._name:
                 self._directory.forget(*_split(client))

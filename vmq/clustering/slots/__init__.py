@@ -30,23 +30,7 @@ random. A seeded world (tests/simulator/sessions) tries it against nodes that di
 against splits and links that fail one way, several at once, and shows of each rule what breaks without it.
 
 The nodes of a cluster run it (`vmq.clustering.running`); a broker without a cluster has its durable sessions in its
-store. One path for one node and for fifty is to follow:
-
-- A single node is the owner of all slots with no follower and the front of all clients. Then an attachment, an offer
-  and an acknowledgement are calls; what waits to be safe waits for the commit of the store, as today, and for nothing
-  else.
-- The queue of a durable session in the store **is** the slot's queue. The compiled queue and in-flight code goes on
-  to write the records `q`, `i`, `x`, `u` and `m`; an entry's note gets the dot (16 bytes) and the stamp is the
-  entry's place. A commit adds one record for each slot and origin that it touched (`c`) and one for each slot (`h`):
-  not for each message. Of a node alone the dot is (its own incarnation, the place), so that the context is one run.
-- What followers get is what the commit wrote: the writes of a slot's sessions, found by the session's number in the
-  key, with the number of the owner's session in them; a copy keeps that number behind one of its own. There is no
-  second encoding. A state is decoded only where it is merged; an owner that takes over reads registers when their
-  clients come, as a broker does that starts.
-- `SlotState` is then the view that merging has of those records; `Attachments` is the compiled session's, which keeps
-  window and packet ids in its registers already; the table of a front is the in-flight window of its connection.
-
-Until then the state of a slot is in its owner's memory as well as on its disk, but for messages that wait. What an
+store. The state of a slot is in its owner's memory as well as on its disk, but for messages that wait (`cold`). What an
 origin, an owner and a front that are one node say to each other are calls. What these machines leave to it:
 payloads stored once for many slots; a state's changes in one turn are one message to a follower, however many; contexts
 keep a run of numbers for each life of each store; when a session was left is known to its owner alone, and counts anew

@@ -3,7 +3,7 @@
 And those whose queues the disk does not give: that costs their sessions and nobody else, as long as it lasts.
 """
 
-from collections.abc import Container
+from collections.abc import Callable, Container
 from typing import Final
 
 from mypy_extensions import i64
@@ -117,17 +117,17 @@ class UnreadQueues:
 
     def load(self, client: str, most: int) -> bool:
         """Has so much of a queue in memory, as `ColdQueues.load`; False: the disk does not give it."""
+        return self._reads(client, lambda: self._state.load(client, most))
+
+    def _reads(self, client: str, read: Callable[[], object]) -> bool:
         try:
-            self._state.load(client, most)
+            read()
         except StorageError as error:
-            self._failed(client, error)
+            if client not in self.clients:
+                self.clients[client] = None
+                self._here.effects.unread.append((client, str(error)))
             return False
         return self._succeeded(client)
-
-    def _failed(self, client: str, error: StorageError) -> None:
-        if client not in self.clients:
-            self.clients[client] = None
-            self._here.effects.unread.append((client, str(error)))
 
     def _succeeded(self, client: str) -> bool:
         if client in self.clients:
@@ -144,7 +144,7 @@ class UnreadQueues:
         if client not in self._state.cold:
             return self._succeeded(client)
         if asked.is_clean and is_new:
-            return self._drop(client)
+            return self._reads(client, lambda: self._state.drop_queue(client))
         window = self._state.registers[client].window
         if not self.load(client, len(window) + self._here.ahead):
             return False
@@ -153,11 +153,3 @@ class UnreadQueues:
         if any(self._state.is_cold(client, dot) for dot in dots):
             return self.load(client, ALL)
         return True
-
-    def _drop(self, client: str) -> bool:
-        try:
-            self._state.drop_queue(client)
-        except StorageError as error:
-            self._failed(client, error)
-            return False
-        return self._succeeded(client)

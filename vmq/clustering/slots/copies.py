@@ -265,10 +265,10 @@ class SlotCopy:
 
     def settle(self, effects: Effects, me: Incarnation, view: SlotView) -> None:
         """What was not finished joins what is whole."""
-        if self.building is None and not self.remains:
+        remains = self.remains if self.building is None else [*self.remains, self.building]
+        if not remains:
             return
         state = self.state(effects)
-        remains = self.remains if self.building is None else [*self.remains, self.building]
         for each in remains:
             merge(state, salvage(each.read(effects)))
         self.remains = remains
@@ -294,15 +294,12 @@ class SlotCopy:
             self.building.put(effects, key, value)
         self.finish(effects, view)
 
-    def state(self, effects: Effects) -> SlotState:
-        """The state, without what is unfinished."""
-        return SlotState() if self.whole is None else load_state(self.whole.read(effects))
-
-    def cold_state(self, effects: Effects) -> SlotState:
-        """The same, for an owner who reads messages when their clients come."""
+    def state(self, effects: Effects, is_cold: bool = False) -> SlotState:
+        """The state, without what is unfinished; `is_cold`: for an owner who reads messages when their clients come."""
         if self.whole is None:
             return SlotState()
-        return load_state(self.whole.read_cold(effects), True)
+        records = self.whole.read_cold(effects) if is_cold else self.whole.read(effects)
+        return load_state(records, is_cold)
 
     def delete(self, effects: Effects, view: SlotView) -> None:
         self._delete(effects, [self.whole, self.building, *self.remains])

@@ -73,9 +73,9 @@ class Effects:
         self.dropped: list[tuple[str, str, StoredMessage, int]] = []
         #: Messages that joined the queues of clients that are away, if somebody wants to know: client, message, QoS.
         self.kept: list[tuple[str, StoredMessage, int]] = []
-        #: Clients whose queues the disk does not give, and why; "": it gives them again.
         #: Slots that cannot be read from the disk, and why: they are tried again in each look.
         self.unreadable: dict[int, str] = {}
+        #: Clients whose queues the disk does not give, and why; "": it gives them again.
         self.unread: list[tuple[str, str]] = []
         #: Clients whose sessions have expired.
         self.expired: list[str] = []

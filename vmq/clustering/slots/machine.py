@@ -136,7 +136,7 @@ class SlotMachine:
         state: SlotState | None = None
         with self._reading(slot, True):  # of this slot alone: others are served
             copy.settle(self.here.effects, me, old)
-            state = copy.cold_state(self.here.effects)
+            state = copy.state(self.here.effects, is_cold=True)
         if state is None:
             return
         if old.epoch and not is_current:

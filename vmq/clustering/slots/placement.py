@@ -33,8 +33,8 @@ def choose(slot: int, hosts: Mapping[int, str], count: int, keep: list[int]) -> 
     """So many nodes of different hosts, those to `keep` first; `hosts` has each node's."""
     chosen: list[int] = []
     taken: set[str] = set()
-    rest = sorted(hosts, key=lambda store: (weight(slot, hosts[store]), weight(slot, str(store))))
-    for store in [*keep, *reversed(rest)]:
+    ranks = {store: (weight(slot, host), weight(slot, str(store))) for store, host in hosts.items()}
+    for store in [*keep, *sorted(hosts, key=lambda store: ranks[store], reverse=True)]:
         if len(chosen) == count:
             break
         if hosts[store] not in taken:

@@ -6,6 +6,7 @@ earlier connection asked for, wherever that is read late: so a fork brings no en
 client went from the side of a split where it ended it to the other, whatever clocks and lineages say.
 """
 
+from copy import copy
 from typing import Final
 
 from vmq.clustering.messages.fronts import SessionLimits, SessionStep
@@ -294,15 +295,12 @@ class ClientRegister:
         return max(found, default=-1)
 
     def copy(self) -> "ClientRegister":
-        other = ClientRegister()
-        other.lineage, other.attached_at, other.records = self.age()
-        other.session, other.ended, other.is_first = self.session, self.ended, self.is_first
-        other.rank, other.connection = self.rank, self.connection
-        other.past, other.ended_past = self.past, self.ended_past
-        other.last_packet = self.last_packet
-        other.user, other.limits, other.left = self.user, self.limits, self.left
-        for packet, sent in self.window.items():
-            other.window[packet] = SentMessage(sent.dot, sent.is_received, sent.qos, sent.order)
+        other = copy(self)
+        other.flow = None
+        other.window = {
+            packet: SentMessage(sent.dot, sent.is_received, sent.qos, sent.order)
+            for packet, sent in self.window.items()
+        }
         other.received = dict(self.received)
         other.subscriptions = dict(self.subscriptions)
         other.asked = dict(self.asked)

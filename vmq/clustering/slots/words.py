@@ -20,9 +20,8 @@ BOOT_BITS: Final = 24
 STORE_BITS: Final = 28
 #: Bits of a dot's place; above them stands how often it was handed on.
 PLACE_BITS: Final = 46
-MAX_SLOTS: Final = 2047
-#: The slot of an address that is none: a row in a log with copies, which takes it once by its dot. Behind the dot's
-#: number stand stream, partition, store and boot (`vmq.clustering.raft.roads`).
+#: More than any slot, and that of an address which is none: a row in a log with copies, which takes it once by its dot.
+#: Behind the dot's number stand stream, partition, store and boot (`vmq.clustering.raft.roads`).
 ROWS: Final = 2047
 #: Of a row that is to become a job (`vmq.mqtt.special.JOB_ROW`) the origin of the dot, once that is on its hosts.
 DONE: Final = 1

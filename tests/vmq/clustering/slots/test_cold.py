@@ -75,7 +75,7 @@ class Slot:
         """Another owner goes on with what is on the disk."""
         self.publish()
         self.commit()
-        self.state = self.copy.cold_state(self.effects)
+        self.state = self.copy.state(self.effects, is_cold=True)
         self.state.begin((self.state.lineage[0] + 1, 1))
         self.state.reader = StoredRuns(self.effects, self.records)
 

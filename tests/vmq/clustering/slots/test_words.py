@@ -37,7 +37,7 @@ def test_what_is_handed_on_meets_no_other_message() -> None:
 
 
 def test_what_is_handed_on_has_a_dot_that_fits() -> None:
-    dot = words.handed_on(words.MAX_SLOTS - 1, (LAST, 1))
+    dot = words.handed_on(words.ROWS - 1, (LAST, 1))
     assert dot[0] < 1 << 63
     assert words.store_of(dot[0]) == words.store_of(LAST)
     for _ in range(1000):
