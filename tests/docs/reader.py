@@ -23,8 +23,6 @@ from vmq.testing import BrokerProcess
 from vmq.testing.closing import Closing
 from vmq.testing.ports import lasting_port
 
-#: The languages of blocks that hold commands; in `console` what follows a `$ ` line is its output.
-LANGUAGES: Final = ("sh", "console")
 _FENCED: Final = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _PORT: Final = re.compile(r"(?P<before>-p |(?:127\.0\.0\.1|10\.0\.0\.\d+):)(?P<port>\d{4,5})\b")
 _JOB: Final = re.compile(r"\bD-[\w-]{8,}")

@@ -17,11 +17,9 @@ from vmq.clustering.slots.cold import ColdQueues
 from vmq.clustering.slots.copies import SlotCopy
 from vmq.clustering.slots.effects import Effects
 from vmq.clustering.slots.flow import FlowRun
-from vmq.clustering.slots.owner import SlotOwner
 from vmq.clustering.slots.records import salvage
 from vmq.clustering.slots.register import ClientRegister, SentMessage
 from vmq.clustering.slots.state import SlotState
-from vmq.clustering.slots.subscribers import Subscribers
 from vmq.clustering.slots.turns import Turns
 from vmq.clustering.slots.words import NO_LINEAGE, PUBCOMP, Lineage
 from vmq_cluster.clocks import NodeClock
@@ -123,10 +121,6 @@ def by_the_clock(self: SlotState, now: int) -> int:
     return now
 
 
-def remember(self: SlotOwner, store: int) -> None:
-    self._asked.discard(store)
-
-
 def ignore(*anything: Any) -> None:
     pass
 
@@ -164,9 +158,6 @@ def end_without_record(
 
 
 _subscribe = SlotState.subscribe
-
-
-_announce = Subscribers._announce
 
 
 def with_its_context(records: dict[bytes, bytes]) -> SlotState:

@@ -329,7 +329,7 @@ class SessionFront(LocalFront):
         self._ask(connection, Unanswered(row.done(), then=then))
 
     def _ask(self, connection: FrontConnection, waiting: Unanswered) -> None:
-        """The owner of the publisher's slot has to know of a QoS 2 message first."""
+        """The owner of the client's slot has to answer; of a QoS 2 message it has to know first."""
         connection.unanswered.append(waiting)
         self._origin.bytes += waiting.size
         connection.send(waiting.step)
@@ -378,8 +378,7 @@ class SessionFront(LocalFront):
                     connection.send(SessionStep(PUBREL, over))
                 if not connection.released(step.packet):
                     return
-            connection.unanswered.append(Unanswered(step))
-            connection.send(step)
+            self._ask(connection, Unanswered(step))
         elif connection.attached is None:
             connection.hold(step)
         elif step.kind == PUBACK and connection.is_next_done(step.packet):

@@ -127,7 +127,7 @@ class SessionNode:
         """The nodes in reach know the routes of a ticket."""
         owner = self.slots.owners.get(slot)
         if owner is not None:
-            self.slots.touch(slot)
+            self.slots.turns.touch(slot)
             owner.attachments.subscribers.announced(ticket)
             self.finish()
 
@@ -149,7 +149,7 @@ class SessionNode:
         slot = slot_of(client, self.slots.slots)
         owner = self.slots.owners.get(slot)
         if owner is not None and client in owner.state.registers:
-            self.slots.touch(slot)
+            self.slots.turns.touch(slot)
             owner.attachments.subscribers.unsubscribe(client, [topic_filter], lambda: None)
             self.finish()
 
@@ -157,7 +157,7 @@ class SessionNode:
         """Drops what waits for a client of a slot of this node; how much that was."""
         slot = slot_of(client, self.slots.slots)
         owner = self.slots.owners[slot]
-        self.slots.touch(slot)
+        self.slots.turns.touch(slot)
         count = owner.attachments.subscribers.purge(client, reason)
         self.finish()
         return count
@@ -191,7 +191,7 @@ class SessionNode:
         for slot in awaiting:
             owner = self.slots.owners.get(slot)
             if owner is not None:
-                self.slots.touch(slot)
+                self.slots.turns.touch(slot)
                 owner.hurry()
 
     def _catch_up(self) -> None:
@@ -230,7 +230,7 @@ class SessionNode:
         for queue, dot in groups.take_ready():
 
             def then(queue: str = queue, dot: Dot = dot) -> None:
-                self.slots.touch(owner.slot)
+                self.slots.turns.touch(owner.slot)
                 groups.handed_on(queue, dot)
 
             message = messages[dot]

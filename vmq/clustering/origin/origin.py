@@ -144,9 +144,7 @@ class Origin:
             return
         _, publication = entry
         publication.had += count
-        if publication.had >= len(
-            publication.payloads
-        ):  # of one for several slots, each has it once
+        if publication.had >= len(publication.payloads):  # one for several slots, each has once
             self.confirm(outbox.remove(dot))
 
     def confirm(self, publication: Publication | None) -> None:
@@ -224,9 +222,8 @@ class Origin:
             group, each = entry
             flowing: FlowRun | None = None
             if each.qos == 1:
-                flowing = owner.take_run(
-                    dot, each.topic, each.payloads, group, each.retain, each.but
-                )
+                flows = owner.attachments.flows
+                flowing = flows.take(dot, each.topic, each.payloads, group, each.retain, each.but)
             if flowing is not None:
                 if flowing.front == self._here.store and self.turns.is_patient():
                     self._await(owner, flowing, outbox, dot)

@@ -109,7 +109,7 @@ class RouteAgreement:
                 routes.lend(slot, store_of(view.owner), view.epoch, barrier)
         elif owner.serves(self._store):
             self._fresh.pop(slot, None)
-            wanted = owner.attachments.subscribers.routes()
+            wanted = owner.state.routes()
             # Most slots have no routes, and nobody says that they had.
             if wanted or routes.says(slot):
                 has_all = len(owner.cleared) == others

@@ -443,9 +443,9 @@ class Attachments:
     def are_at_rest(self) -> bool:
         """Whether no client waits for a heartbeat; when sessions expire, a few of them more or less do not count."""
         has_aging = self._here.limits.all.age > 0 and self._state.waits()
-        is_waited_for = bool(self._refused or self._with_unsafe)
-        is_waited_for = is_waited_for or self.held.are_any() or self.unread.are_any()
-        return self.subscribers.groups.are_at_rest() and not (is_waited_for or has_aging)
+        wait = bool(self._refused or self._with_unsafe or self.unread.clients)
+        is_waited_for = wait or has_aging or self.held.are_any()
+        return self.subscribers.groups.are_at_rest() and not is_waited_for
 
     def look(self) -> None:
         """Time has passed: ends attachments whose link is another, and what was to be there only for a while."""

@@ -112,9 +112,6 @@ class UnreadQueues:
         self._state = state
         self.clients: dict[str, None] = {}
 
-    def are_any(self) -> bool:
-        return bool(self.clients)
-
     def load(self, client: str, most: int) -> bool:
         """Has so much of a queue in memory, as `ColdQueues.load`; False: the disk does not give it."""
         return self._reads(client, lambda: self._state.load(client, most))

@@ -149,7 +149,7 @@ class SlotMachine:
         owner.last_number = copy.last_number
         self.taken.append(slot)
         self._holder(owner).note(self.here.effects, view)
-        self.touch(slot)
+        self.turns.touch(slot)
         with self._reading(slot):
             owner.look()
 
@@ -187,7 +187,7 @@ class SlotMachine:
             owner = self.owners.get(slot)
             if owner is not None:
                 if is_for_owner:
-                    self.touch(slot)
+                    self.turns.touch(slot)
                     with self._reading(slot, True):
                         owner.look()
                         self._hand_over(owner)
@@ -351,7 +351,7 @@ class SlotMachine:
         else:
             is_due = not is_for_later(message.steps)
             owner.attachments.on_steps(sender, message)
-        (self.touch if is_due else self.turns.touch_later)(message.slot)
+        (self.turns.touch if is_due else self.turns.touch_later)(message.slot)
 
     def _copy(self, slot: int) -> SlotCopy:
         found = self.copies.get(slot)
@@ -417,7 +417,7 @@ class SlotMachine:
         if part.is_fork:
             owner = self.owners.get(part.slot)
             if owner is not None and part.view.lineage == owner.view.lineage:
-                self.touch(part.slot)
+                self.turns.touch(part.slot)
                 owner.on_fork(sender, part)
             return
         if not self._accepts(sender, part.slot, part.view):
@@ -458,10 +458,6 @@ class SlotMachine:
         return [self.owners[slot] for slot in sorted(self.rounds.restless)]
 
     # Turns
-
-    def touch(self, slot: int) -> None:
-        """Something happens to a slot in this turn."""
-        self.turns.touch(slot)
 
     def flush(self) -> None:
         """The turn is over."""

@@ -149,7 +149,9 @@ class SlotOwner(OwnedSlot):
             for store in dropped:
                 if store in self.cleared:
                     self._tell_included(store)
-        self._begin_followers()
+        for store in self.view.followers:
+            if store in self.cleared and store not in self.followers.progress:
+                self._begin_follower(store)
 
     def _wanted_followers(self) -> list[int]:
         """Nodes of as many other hosts as are to have copies; besides the next owner, which may be of this host."""
@@ -164,11 +166,6 @@ class SlotOwner(OwnedSlot):
             followers.insert(0, wish)
         chosen = choose(self.slot, hosts, count, followers)
         return [*chosen, wish] if wish and wish not in chosen else chosen
-
-    def _begin_followers(self) -> None:
-        for store in self.view.followers:
-            if store in self.cleared and store not in self.followers.progress:
-                self._begin_follower(store)
 
     def _begin_follower(self, store: int) -> None:
         self.state.tell_late()
@@ -348,16 +345,12 @@ class SlotOwner(OwnedSlot):
             self.state.see(dot)
 
     def _take_run(self, message: OfferedMessage) -> FlowRun | None:
+        """Messages at QoS 1 flow to their client; None: they are to be taken one by one."""
         if message.qos != 1:
             return None
-        dot, topic, payloads = message.dot, message.topic, [message.payload, *message.more]
-        return self.take_run(dot, topic, payloads, message.group, message.retain, message.but)
-
-    def take_run(
-        self, dot: Dot, topic: bytes, payloads: list[bytes], group: str, retain: bool, but: str
-    ) -> FlowRun | None:
-        """Messages at QoS 1 flow to their client; None: they are to be taken one by one."""
-        return self.attachments.flows.take(dot, topic, payloads, group, retain, but)
+        topic, payloads, but = message.topic, [message.payload, *message.more], message.but
+        flows = self.attachments.flows
+        return flows.take(message.dot, topic, payloads, message.group, message.retain, but)
 
     def take_here(
         self, dot: Dot, topic: bytes, payload: bytes, qos: int, group: str, retain: bool, but: str

@@ -104,7 +104,7 @@ class Subscribers:
         self._tickets = 0
         #: A client whose full queue took the last message: its publisher is to wait.
         self._full = ""
-        self.groups = ShareGroups(owned, serving, to_deliver, self._is_full)
+        self.groups = ShareGroups(owned, serving, to_deliver, self.is_full)
 
     # Subscriptions
 
@@ -142,10 +142,6 @@ class Subscribers:
             if split_scope(client)[0] == scope
         )
 
-    def routes(self) -> set[str]:
-        """The filters whose messages are for this slot, behind their scopes."""
-        return self._state.routes()
-
     def _announce(
         self, client: str, begun: list[str], ended: list[str], then: Callable[[], None]
     ) -> None:
@@ -170,10 +166,6 @@ class Subscribers:
         """A client whose full queue took a message since somebody asked; "": none."""
         found, self._full = self._full, ""
         return found
-
-    def is_full(self, client: str) -> bool:
-        """Whether a client's queue has no room for any message."""
-        return self._is_full(client, 1)
 
     def take(
         self, dot: Dot, topic: bytes, payload: bytes, qos: int, group: str, retain: bool, but: str
@@ -222,7 +214,7 @@ class Subscribers:
     def _makes_room(self, client: str, message: StoredMessage, qos: int) -> bool:
         """Whether a message may wait for a client; the limits may have the oldest go for it, or several."""
         limits, size = self._limits(client), message.size()
-        if not self._is_full(client, size):
+        if not self.is_full(client, size):
             return True
         if limits.pauses and client in self._serving:
             self._full = client
@@ -245,8 +237,8 @@ class Subscribers:
     def _most(self, client: str, limits: QueueLimits) -> int:
         return limits.online if client in self._serving else limits.offline
 
-    def _is_full(self, client: str, size: int) -> bool:
-        """Whether a client's queue has no room for so many bytes more."""
+    def is_full(self, client: str, size: int = 1) -> bool:
+        """Whether a client's queue has no room for a message of so many bytes."""
         limits = self._limits(client)
         most, state = self._most(client, limits), self._state
         if most >= 0:

@@ -170,7 +170,7 @@ async def test_what_a_node_died_with_before_a_slot_took_it_comes_again_without_a
     [(origin, runs)] = owner.state.context.runs.items()
     for packet, place in enumerate((runs[-1] - 1, runs[-1]), 1):
         owner.state.receive("c", packet, ReceivedId(((owner.slot, (origin, place), ""),), b""))
-    service(node).machines.slots.touch(owner.slot)
+    service(node).machines.slots.turns.touch(owner.slot)
     await node.stop()
     async with alone(tmp_path) as broker, peer_of(broker) as peer:
         assert (await peer.connect("c", clean=False)).body == b"\1\0"
@@ -203,7 +203,7 @@ async def test_what_was_on_its_way_to_another_slot_is_taken_back_once(tmp_path: 
             there.state.see(handed_on(here.slot, dot))
             there.state.put("c", handed_on(here.slot, dot), 1, message.placed(place, 1))
     for owner in (here, there):
-        slots.touch(owner.slot)
+        slots.turns.touch(owner.slot)
     await node.stop()
     async with alone(tmp_path) as broker, peer_of(broker) as peer:
         assert (await peer.connect("c", clean=False)).body == b"\1\0"

@@ -23,14 +23,14 @@ def sent(here: LocalNode) -> list[object]:
     return [message for _, message in messages]
 
 
-def change(there: FollowerSet, version: int, key: bytes = b"") -> None:
-    there.publish(VIEW, version, [(key or b"m" + bytes(16), b"new")])
+def change(there: FollowerSet, *versions: int, key: bytes = b"") -> None:
+    for version in versions:
+        there.publish(VIEW, version, [(key or b"m" + bytes(16), b"new")])
 
 
 def test_who_has_what_the_owner_began_from_gets_the_changes() -> None:
     there, here = followers()
-    change(there, 1)
-    change(there, 2)
+    change(there, 1, 2)
     there.begin(VIEW, 2, BASE, 2, lambda: STATE)
     (message,) = sent(here)
     assert isinstance(message, SlotRecords)
@@ -44,8 +44,7 @@ def test_who_has_what_the_owner_began_from_gets_the_changes() -> None:
 def test_what_a_follower_says_of_a_transfer_that_was_given_up_counts_no_more() -> None:
     """It said meanwhile that it had a whole copy, and is sent what came since."""
     there, _ = followers()
-    for version in range(1, 5):
-        change(there, version)
+    change(there, 1, 2, 3, 4)
     there.begin(VIEW, 2, (NO_LINEAGE, 0), 4, lambda: STATE)
     there.begin(VIEW, 2, (VIEW.lineage, 2), 4, lambda: STATE)
     there.on_stored(2, SlotStored(7, VIEW.lineage, 4, False))
@@ -56,8 +55,7 @@ def test_what_a_follower_says_of_a_transfer_that_was_given_up_counts_no_more() -
 
 def test_what_a_follower_says_of_a_copy_that_it_had_before_makes_no_transfer_whole() -> None:
     there, _ = followers()
-    for version in range(1, 5):
-        change(there, version)
+    change(there, 1, 2, 3, 4)
     there.begin(VIEW, 2, (NO_LINEAGE, 0), 4, lambda: {b"h": b"head"})
     there.on_stored(2, SlotStored(7, VIEW.lineage, 3, True))
     assert not there.are_whole((2,))
@@ -90,7 +88,7 @@ def test_who_confirms_the_first_part_has_all_that_was_not_safe() -> None:
     there, here = followers({early})
     change(there, 1)
     there.safe = 1
-    change(there, 2, late)
+    change(there, 2, key=late)
     there.begin(VIEW, 2, (NO_LINEAGE, 0), 2, lambda: STATE)
     (part,) = sent(here)
     assert isinstance(part, StatePart)

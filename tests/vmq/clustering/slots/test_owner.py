@@ -62,7 +62,7 @@ class World:
         self.flush()
 
     def flush(self) -> None:
-        self.slots.touch(SLOT)
+        self.slots.turns.touch(SLOT)
         self.slots.flush()
         number, writes, _ = self.here.effects.begin_commit()
         if writes:

@@ -87,9 +87,8 @@ def test_a_group_that_a_fork_has_ended_hides_no_other_whose_members_do_not_come(
     world.deny(2, 3)
     join(world, "c", "d")
     world.attach()
-    state = world.owner.state
     for client, topic_filter, qos in (("c", GROUP, -1), ("d", GROUP, -1), ("d", other, 1)):
-        state.subscribe(client, topic_filter, qos, 0)
+        world.owner.state.subscribe(client, topic_filter, qos, 0)
     world.owner.attachments.on_merge()
     for _ in range(12):
         world.tick()
