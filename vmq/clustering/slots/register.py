@@ -32,6 +32,8 @@ OverAt = tuple[tuple[int, ...], tuple[BornAt, ...]]
 NEVER_OVER: Final[OverAt] = ((), ())
 #: As many earlier connections of a client are remembered, and beginnings of a subscription.
 PAST: Final = 8
+#: As many ended subscriptions of a client are remembered while there may be forks: it can end any number.
+ENDED: Final = 1000
 _REQUEST: Final = (1 << 63) - 1
 
 
@@ -266,6 +268,17 @@ class ClientRegister:
         self.asked.pop(topic_filter, None)
         self.since.pop(topic_filter, None)
         self.over[topic_filter] = self.past, (*self.before.pop(topic_filter, ()), *begun)
+
+    def forget_end(self) -> str | None:
+        """Returns the oldest end that is forgotten, since there are too many; None: there are not.
+
+        A fork that has the subscription brings it back only if its client had asked there, and nobody here knew.
+        """
+        if len(self.over) <= ENDED:
+            return None
+        oldest = next(iter(self.over))
+        del self.over[oldest], self.subscriptions[oldest]
+        return oldest
 
     def forget_ends(self) -> list[str]:
         """There are no forks: of which subscriptions this changes the records."""

@@ -348,6 +348,8 @@ class SlotState(ColdQueues):
         register = self.registers[client]
         if qos < 0:
             register.end(topic_filter)
+            if (oldest := register.forget_end()) is not None:
+                self.changed["u", client + "\0" + oldest, 0, 0] = None
         else:
             register.asked.pop(topic_filter, None)
             if asked:

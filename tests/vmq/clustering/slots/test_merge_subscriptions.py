@@ -4,7 +4,7 @@ import pytest
 
 from tests.vmq.clustering.slots import states
 from vmq.clustering.slots.records import all_records, load_state, take_changes
-from vmq.clustering.slots.register import request_of
+from vmq.clustering.slots.register import ENDED, request_of
 from vmq.clustering.slots.state import SlotState
 
 
@@ -42,6 +42,17 @@ def test_a_forgotten_end_is_known_of_what_its_side_includes(is_forgotten: bool) 
         one.forget("c")
     one.close()
     assert states.granted(one, other) == {}
+
+
+def test_of_what_a_client_has_ended_so_much_is_remembered_while_there_may_be_forks() -> None:
+    state = states.begun(1, 5)
+    states.attach(state, "c", 55)
+    for number in range(ENDED + 1):
+        for qos in (1, -1):
+            state.subscribe("c", str(number), qos, 0)
+    ends = {key: value for key, value in take_changes(state) if key[:1] == b"u"}
+    assert [key for key, value in ends.items() if value is None] == [b"uc\x000"]
+    assert len(state.registers["c"].subscriptions) == ENDED
 
 
 def test_who_asks_again_for_what_an_older_copy_has_still_keeps_it() -> None:
