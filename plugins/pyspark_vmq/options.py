@@ -148,8 +148,6 @@ def source_options(given: Mapping[str, str], use: Use) -> SourceOptions:
     _check_names(given, (*CONNECTION, *SOURCE))
     streams = tuple(name.strip() for name in given.get("stream", "").split(",") if name.strip())
     topic = given.get("topic", "")
-    if not streams and not topic:
-        raise OptionError("topic", "is missing: give an MQTT topic filter, or 'stream'")
     if topic:
         _check_filter(topic)
     if use == "stream":
@@ -164,7 +162,7 @@ def source_options(given: Mapping[str, str], use: Use) -> SourceOptions:
     )
     ending = _place(given, "endingOffsets", (LATEST,))
     _check_order(starting, ending)
-    return SourceOptions(
+    options = SourceOptions(
         replace(connection_of(given), topics=topic),
         streams,
         topic,
@@ -178,6 +176,10 @@ def source_options(given: Mapping[str, str], use: Use) -> SourceOptions:
         _truth(given, "localReads", default=True),
         _conditions(given),
     )
+    # Last: who has written something wrong is told of that, not of what else there could be.
+    if not streams and not topic:
+        raise OptionError("topic", "is missing: give an MQTT topic filter, or 'stream'")
+    return options
 
 
 def sink_options(given: Mapping[str, str]) -> SinkOptions:
