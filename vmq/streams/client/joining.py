@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, Final
+from urllib.parse import urlsplit
 
 from vmq.streams.client.aio import AsyncStreamGroup
 from vmq.streams.client.connection import FlightConnection, Server
@@ -10,6 +11,8 @@ from vmq.streams.client.group import ROWS, StreamGroup
 
 #: A column, an operator, and a value that it is compared with.
 Where = Sequence[tuple[str, str, Any] | tuple[str, str]]
+
+_SCHEMES: Final = frozenset({"grpc", "grpc+tcp", "grpc+tls"})
 
 
 class group:  # noqa: N801 - called as a function
@@ -30,6 +33,9 @@ class group:  # noqa: N801 - called as a function
         certfile: an own certificate (PEM).
         keyfile: its key.
         patience: seconds for which a broker that cannot be reached is tried again.
+
+    Raises:
+        ValueError: `server` is no address of a broker, or `rows` less than 1.
     """
 
     def __init__(
@@ -53,6 +59,11 @@ class group:  # noqa: N801 - called as a function
         if rows < 1:
             raise ValueError(f"rows is {rows}; accepted: 1 or more")
         urls = [server] if isinstance(server, str) else list(server)
+        if not urls or not all(map(_is_server, urls)):
+            text = (
+                f"server is {server!r}; accepted: grpc://HOST:PORT, grpc+tls://HOST:PORT, or a list"
+            )
+            raise ValueError(text)
         files = cafile, certfile, keyfile
         self._server = Server(urls, username, password, *files, patience)
         self._asked = {
@@ -99,3 +110,13 @@ class group:  # noqa: N801 - called as a function
         trace: TracebackType | None,
     ) -> None:
         await self._async.pop().close()
+
+
+def _is_server(url: str) -> bool:
+    """Whether it may be a broker's: what Arrow says to others names neither the option nor what is accepted."""
+    parts = urlsplit(url)
+    try:
+        port = parts.port
+    except ValueError:
+        return False
+    return parts.scheme in _SCHEMES and bool(parts.hostname and port)

@@ -403,6 +403,12 @@ def test_a_program_without_asyncio(tmp_path: Path) -> None:
     assert asyncio.run(run()) == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.parametrize("server", ["127.0.0.1:8815", "grpc://a", "http://a:1", "grpc://a:x", []])
+def test_what_is_no_server_is_said_before_anybody_is_asked(server: str | list[str]) -> None:
+    with pytest.raises(ValueError, match=r"server is .*; accepted: grpc://HOST:PORT"):
+        vmq.streams.group("s", "g", server=server)
+
+
 def test_without_pyarrow_it_says_what_to_install() -> None:
     program = "import sys; sys.modules['pyarrow'] = None; import vmq.streams; vmq.streams.group"
     found = subprocess.run(
