@@ -41,6 +41,9 @@ OF_SPARK: Final = frozenset({"path", "checkpointlocation", "queryname"})
 
 ENDS: Final = {"earliest": EARLIEST, "latest": LATEST}
 
+#: What may be between a column and a value: the broker's own list (vmq.streams.log.conditions).
+OPERATORS: Final = ("=", "<", "<=", ">", ">=", "in", "null", "not null", "starts with")
+
 #: Milliseconds since 1970 at the end of the year 9999.
 LAST_MOMENT: Final = 253_402_300_799_999
 #: Numbers that are seconds of this century. As milliseconds they are in 1970, and everything would be read.
@@ -219,6 +222,10 @@ def _conditions(given: Mapping[str, str]) -> str:
             f"{text!r:.200} is not accepted; expected JSON as [[COLUMN, OPERATOR, VALUE], ...], "
             'such as [["temp", ">", 20.5], ["device", "in", ["d1", "d2"]]]',
         )
+    for _, operator, *_ in found:
+        if operator not in OPERATORS:
+            problem = f"{operator!r:.50} is no operator; there are: {', '.join(OPERATORS)}"
+            raise OptionError("where", problem)
     return text
 
 

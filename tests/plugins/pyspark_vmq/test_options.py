@@ -1,9 +1,12 @@
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from pyspark_vmq.errors import OptionError
 from pyspark_vmq.offsets import EARLIEST, LATEST
-from pyspark_vmq.options import connection_of, sink_options, source_options
+from pyspark_vmq.options import OPERATORS, connection_of, sink_options, source_options
+
+from vmq.streams.log.conditions import Operator
 
 SERVER = {"server": "grpc://localhost:8815"}
 
@@ -19,21 +22,10 @@ def test_the_least_that_a_source_needs() -> None:
 
 
 def test_everything_that_a_source_takes() -> None:
-    options = source_options(
-        {
-            **SERVER,
-            "username": "u",
-            "password": "p",
-            "retryTimeout": "5",
-            "stream": "a, b",
-            "startingOffsets": "Earliest",
-            "maxOffsetsPerTrigger": "100",
-            "minPartitions": "3",
-            "failOnDataLoss": "FALSE",
-            "localReads": "false",
-        },
-        "stream",
-    )
+    given = {**SERVER, "username": "u", "password": "p", "retryTimeout": "5", "stream": "a, b"}
+    given |= {"startingOffsets": "Earliest", "maxOffsetsPerTrigger": "100", "minPartitions": "3"}
+    given |= {"failOnDataLoss": "FALSE", "localReads": "false"}
+    options = source_options(given, "stream")
     assert options.streams == ("a", "b")
     assert options.starting == EARLIEST
     assert (options.max_offsets, options.min_partitions) == (100, 3)
@@ -174,3 +166,6 @@ def test_conditions_are_json() -> None:
     for wrong in ("temp > 20", "{}", '["temp"]', '[["temp"]]'):
         with pytest.raises(OptionError, match=r"expected JSON as \[\[COLUMN, OPERATOR, VALUE\]"):
             source_options({**given, "where": wrong}, "batch")
+    with pytest.raises(OptionError, match="'where': '~' is no operator; there are: =, <,"):
+        source_options({**given, "where": '[["qos", "~", 1]]'}, "batch")
+    assert get_args(Operator) == OPERATORS
