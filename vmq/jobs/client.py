@@ -49,10 +49,16 @@ class JobAddress:
 
     def __init__(self, url: str, context: ssl.SSLContext | None) -> None:
         parts = urlsplit(url)
-        if parts.scheme not in {"resp", "resp+tls", "redis", "rediss"} or not parts.hostname:
-            raise ValueError(f"{url!r}: accepted: resp://HOST:PORT or resp+tls://HOST:PORT")
+        try:
+            port = _PORT if parts.port is None else parts.port
+        except ValueError:
+            port = 0
+        known = parts.scheme in {"resp", "resp+tls", "redis", "rediss"}
+        if not known or not parts.hostname or not port:
+            shown = url.rpartition("@")[2]  # what is before it has the password
+            raise ValueError(f"{shown!r}: accepted: resp://HOST:PORT or resp+tls://HOST:PORT")
         self.host = parts.hostname
-        self.port = parts.port or _PORT
+        self.port = port
         self.context: ssl.SSLContext | None = None
         if parts.scheme in {"resp+tls", "rediss"}:
             self.context = context or ssl.create_default_context()
