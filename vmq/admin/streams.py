@@ -413,7 +413,7 @@ async def transfer_partition(broker: "BrokerView", name: str, partition: int, to
         RefusedError: its partitions are not replicated, that node has no replica or cannot be reached, or does not
             lead yet after a while.
     """
-    wrong = await _groups(broker, name).requests.transfer(name, {partition: to})
+    wrong = await _groups(broker, name).requests.transfer(name, partition, to)
     if wrong:
         raise RefusedError(wrong)
     return _shown(broker, name)

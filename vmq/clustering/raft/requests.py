@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from vmq.clustering.raft.groups.thread import GroupThread
 from vmq.clustering.raft.places import Places, partitions_text
 from vmq.clustering.raft.publishing import moves_of
-from vmq.clustering.raft.records import GroupRecords, Loss, node_of
+from vmq.clustering.raft.records import GroupRecords, Lead, Loss, decode, node_of
 from vmq_cluster.raft.placement import apart, leaders
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ _LEADING: Final = 5.0
 _SOON: Final = 0.02
 #: Seconds in which at least one partition more is led by whom an operator wants.
 _HANDING_OVER: Final = 10.0
+#: Seconds after which a wish is noted again that was taken back in vain: by a leader that was none any more, perhaps.
+_AGAIN: Final = 1.0
 #: Seconds after which a node that cannot be reached is believed not to be there, rather than beyond a split.
 _AWAY: Final = 60.0
 #: Seconds in which all say whether they have what is damaged here, and most have noted that it is given up.
@@ -116,37 +118,74 @@ class GroupRequests:
         """The nodes that can be reached, and keep what they come to lead."""
         return {*self._places.up, node_of(self._places.name)}.difference(self._records.drained())
 
-    async def transfer(self, stream: str, wanted: Mapping[int, str]) -> str:
-        """Has other replicas lead partitions, nodes by number; returns what is wrong, "" when all of them do."""
-        for number, node in wanted.items():
-            if wrong := self.wish(stream, number, node):
-                return wrong
-        fewest, until = len(wanted) + 1, 0.0
-        while left := [
-            each for each in wanted if self._places.leader(stream, each) != wanted[each]
-        ]:
-            able = self._able()
-            if gone := [each for each in left if wanted[each] not in able]:
-                nodes = ", ".join(sorted({wanted[each] for each in gone}))
-                return f"{nodes}: cannot be reached any more, and is not to lead {partitions_text(gone)}"
-            if len(left) < fewest:
-                fewest, until = len(left), time.monotonic() + _HANDING_OVER
-            elif time.monotonic() >= until:
-                return (
-                    f"it is noted, and goes on by itself; not led as you want yet: {partitions_text(left)}, "
-                    "for a copy leads once it has all that the leader has"
-                )
-            await asyncio.sleep(_SOON)
-        return ""
+    async def transfer(self, stream: str, number: int, node: str) -> str:
+        """Has another replica lead a partition; returns what is wrong, "" when it does."""
+        if wrong := self.wish(stream, number, node):
+            return wrong
+        group = self._places.places[stream, number].group
+        return await self._until_led({group: (self._records.get("wish", group) or b"").decode()})
 
     async def rebalance(self, stream: str) -> str:
         """Has the replicas that may lead do so alike; returns what is wrong, "" when they do."""
-        able, led = self._able(), dict[int, list[str]]()
-        for (name, number), place in self._places.places.items():
-            nodes = [node for each in place.voters if (node := node_of(each)) in able]
-            if name == stream and nodes and self._places.leaders.get(place.group):
-                led[number] = nodes
-        return await self.transfer(stream, leaders(dict(sorted(led.items()))))
+        able, groups, able_of = self._able(), dict[int, str](), dict[int, list[str]]()
+        for (name, number), place in sorted(self._places.places.items()):
+            voters = [each for each in place.voters if node_of(each) in able]
+            if name == stream and voters:
+                groups[number], able_of[number] = place.group, voters
+        return await self._until_led(
+            {groups[number]: to for number, to in leaders(able_of).items()}
+        )
+
+    async def _until_led(self, wishes: Mapping[str, str]) -> str:
+        """Notes whom groups are to be led by, and waits for that; returns what is wrong, "" if nothing is.
+
+        Who leads takes the wish back. What this node knows of leaders may be old, so that alone says nothing.
+        """
+        for group, to in wishes.items():
+            self._records.put(to.encode(), "wish", group)
+        left, until, again = len(wishes) + 1, 0.0, time.monotonic() + _AGAIN
+        while late := self._not_led(wishes):
+            now, able = time.monotonic(), self._able()
+            if gone := {each for each in late if node_of(wishes[each]) not in able}:
+                nodes = ", ".join(sorted({node_of(wishes[each]) for each in gone}))
+                numbers = sorted(self._places.keys[each][1] for each in gone)
+                return f"{nodes}: cannot be reached any more, and is not to lead {partitions_text(numbers)}"
+            if len(late) < left:
+                left, until = len(late), now + _HANDING_OVER
+            elif now >= until:
+                told = [self._why_not_led(each, wishes[each]) for each in late[:10]]
+                return f"it is noted, and goes on by itself; not led as you want yet: {'; '.join(told)}"
+            if now >= again:
+                again = now + _AGAIN
+                for each in late:
+                    if self._records.get("wish", each) is None:
+                        self._records.put(wishes[each].encode(), "wish", each)
+            await asyncio.sleep(_SOON)
+        return ""
+
+    def _not_led(self, wishes: Mapping[str, str]) -> list[str]:
+        """The groups that are not led as is wished, as far as is known, by the numbers of their partitions."""
+        noted = {parts[0] for parts, _ in self._records.all("wish")}
+        late = [
+            group
+            for group, to in wishes.items()
+            if group in self._places.keys
+            and (group in noted or self._places.leaders.get(group) != to)
+        ]
+        return sorted(late, key=self._places.keys.__getitem__)
+
+    def _why_not_led(self, group: str, to: str) -> str:
+        """What a wish waits for."""
+        noted = (self._records.get("wish", group) or to.encode()).decode(errors="replace")
+        lead = decode(self._records.get("lead", group), Lead)
+        why = f"{node_of(to)} leads it once it has all that the leader has"
+        if noted != to:
+            why = f"{node_of(noted)} is to lead it, as was asked for since"
+        elif not self._places.leaders.get(group):
+            why = "nobody leads it who could hand over"
+        elif lead is not None and to not in lead.voters:
+            why = f"the copy of {node_of(to)} is still being made"
+        return f"partition {self._places.keys[group][1]}: {why}"
 
     def _just_left(self, voters: Iterable[str]) -> list[str]:
         """The nodes that may be a majority elsewhere with which copies go on: those that were here a moment ago."""
@@ -251,17 +290,19 @@ class GroupRequests:
     def follow(self) -> None:
         """Hands over what this node leads and somebody wants led elsewhere.
 
-        A node that has gone since is not to lead by surprise when it is back, unless a move brings the group there.
+        Nobody else takes a wish back: another node may believe that it is fulfilled by a leader of yesterday. A node
+        that has gone since is not to lead by surprise when it is back, unless a move brings the group there.
         """
         wishes = list(self._records.all("wish"))
         able, moves = (self._able(), moves_of(self._records)) if wishes else (set(), {})
         for parts, raw in wishes:
             group, to = parts[0], raw.decode(errors="replace")
-            is_led_here = self._places.own.get(group) == self._places.name
-            if self._places.leaders.get(group) == to:
+            if self._places.own.get(group) != self._places.name:
+                continue
+            if to == self._places.name:
                 self._records.delete("wish", *parts)
-            elif is_led_here and node_of(to) not in able and group not in moves:
+            elif node_of(to) not in able and group not in moves:
                 log.warning("group=%s: %s cannot be reached, and is not to lead it", group, to)
                 self._records.delete("wish", *parts)
-            elif is_led_here:
+            else:
                 self._thread.post(self._thread.transfer, group, to)

@@ -39,6 +39,7 @@ async def test_leaders_go_where_an_operator_wants_them(
         assert await ask("rebalance", "s") == (0, told)
         nodes = [*brokers.values()]
         await until(lambda: all(groups(each).places.figures()["led"] == 1 for each in nodes))
+        assert not [*groups(a).picture._records.all("wish")], "taken back by those who lead"
         assert [(await list_streams(each).rows())[0].owned for each in nodes] == [1, 1, 1]
         number = first.index("c")
         partition = ("s", "--partition", str(number))
@@ -62,7 +63,7 @@ async def test_leaders_go_where_an_operator_wants_them(
         requests._records.put(away.encode(), "wish", place.group)
         with monkeypatch.context() as patch:
             patch.setattr(requests, "wish", lambda *_: "")
-            assert "c: cannot be reached" in await requests.transfer("s", {number: "c"})
+            assert "c: cannot be reached" in await requests.transfer("s", number, "c")
         await until(lambda: not [*groups(a).picture._records.all("wish")])
         # To a leader that has never heard of it a copy lacks nobody knows how much.
         other = "a" if leader(a, number) == "b" else "b"
@@ -73,3 +74,21 @@ async def test_leaders_go_where_an_operator_wants_them(
         [last] = brokers
         await until(lambda: not any(leader(brokers[last], each) for each in range(3)))
         assert "has no leader" in groups(brokers[last]).requests.wish("s", number, last)
+
+
+async def test_a_wish_outlives_what_nodes_believe_of_leaders_that_are_none(tmp_path: Path) -> None:
+    async with replicated(tmp_path, *NAMES) as brokers:
+        led = leader(brokers["a"])
+        other, asked = (brokers[each] for each in NAMES if each != led)
+        requests, places = groups(asked).requests, groups(asked).places
+        name, group = groups(other).places.name, places.places["s", 0].group
+        places.lead(group, name)  # as if it had led until a moment ago
+        asking = asyncio.create_task(requests.transfer("s", 0, node_of(name)))
+        await asyncio.sleep(0)
+        requests.follow()
+        assert requests._records.get("wish", group) == name.encode()
+        # A leader that is none any more, and does not know it, takes the wish back all the same.
+        requests._records.delete("wish", group)
+        places.lead(group, "")
+        assert await asking == ""
+        assert leader(other) == node_of(name)
