@@ -164,7 +164,10 @@ class Leading:
     # --- transfer
 
     def hand_over(self, now: float, to: str = "") -> bool:
-        """Gives the leadership to a voter, or to the one that has most; returns whether there is any."""
+        """Gives the leadership to a voter, or to the one that has most; returns whether it is to go there.
+
+        It is not where another was asked already to stand: two would stand against each other.
+        """
         replica = self.replica
         others = [
             name
@@ -177,21 +180,23 @@ class Leading:
             others = [name for name in others if name == to]
         if not others:
             return False
-        if self.transfer is None:
+        transfer = self.transfer
+        if transfer is None or (to and to != transfer.to and transfer.asked == NEVER):
             best = max(others, key=lambda name: self.progress[name].match)
             self.transfer = Transfer(best, now + replica.options.election_timeout)
             self.awake = True
-        return True
+            return True
+        return to in ("", transfer.to)
 
     def _go_on_handing_over(self, now: float) -> None:
-        transfer = self.transfer
+        transfer, options = self.transfer, self.replica.options
         if transfer is None:
             return
         progress = self.progress.get(transfer.to)
         if progress is None or now >= transfer.until:
             self.transfer = None
-        elif progress.match == self.replica.log.end and not transfer.asked:
-            transfer.asked = True
+        elif progress.match == self.replica.log.end and now >= transfer.asked + options.heartbeat:
+            transfer.asked = now  # and again, for the word may be lost
             self.replica.send(transfer.to, Campaign(self.replica.term))
 
     # --- what others answer

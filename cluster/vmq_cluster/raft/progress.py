@@ -52,7 +52,8 @@ class Transfer:
     def __init__(self, to: str, until: float) -> None:
         self.to = to
         self.until = until
-        self.asked = False
+        #: When it was asked last to stand.
+        self.asked = NEVER
 
 
 class Waiting:

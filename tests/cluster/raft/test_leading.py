@@ -9,7 +9,7 @@ from tests.simulator.ablations import SCRIPTED, without
 from tests.simulator.groups import GROUP, Groups, of_three
 from vmq_cluster.raft.effects import Answered
 from vmq_cluster.raft.members import Members
-from vmq_cluster.raft.messages import Ack, Append, Envelope
+from vmq_cluster.raft.messages import Ack, Append, Campaign, Envelope
 
 
 def figure_8() -> Groups:
@@ -160,6 +160,29 @@ def test_the_leadership_is_handed_over_at_once_and_nothing_is_lost() -> None:
     sim.run(1)
     assert answers in (["done"], ["ask again"])
     assert not sim.do(leader, lambda group: group.transfer("", sim.now))
+
+
+def test_the_word_to_stand_is_said_again_and_to_one_alone() -> None:
+    sim, leader, (one, other) = of_three()
+    lost: list[Envelope] = []
+
+    def passes(_sender: str, _to: str, envelope: Envelope) -> bool:
+        is_word = any(isinstance(message, Campaign) for _, message in envelope.items)
+        if not is_word or lost:
+            return True
+        lost.append(envelope)
+        return False
+
+    sim.passes = passes
+    assert sim.do(leader, lambda group: group.transfer(one, sim.now))
+    assert not sim.do(leader, lambda group: group.transfer(other, sim.now)), "one stands already"
+    sim.until(lambda: sim.leader() == one and bool(lost), 0.9, 0.01)
+    sim.run(2)
+    sim.cut_off(leader)
+    sim.put(one, "s", 0)
+    assert sim.do(one, lambda group: group.transfer(leader, sim.now))
+    assert sim.do(one, lambda group: group.transfer(other, sim.now)), "nobody stands yet"
+    sim.until(lambda: sim.leader() == other, 0.9, 0.01)
 
 
 def test_a_leader_that_is_to_go_hands_over_first() -> None:
