@@ -69,7 +69,8 @@ def publish(decided: MetaDecisions, records: GroupRecords, picture: GroupPicture
     for parts, raw in list(records.all("move")):
         now = decided.groups.get(parts[0])
         is_there = parts[0].rpartition("/")[0] in names
-        if not is_there or (now and "\0".join(now.voters) == raw.decode(errors="replace")):
+        asked = tuple(raw.decode(errors="replace").split("\0"))
+        if not is_there or (now and now.voters == now.wanted == asked):
             records.delete("move", *parts)
     for kind in ("wish", "loss"):
         for parts, _ in list(records.all(kind)):
