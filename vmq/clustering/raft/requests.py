@@ -235,6 +235,8 @@ class GroupRequests:
             async with asyncio.timeout(_LEADING):
                 while not all(map(self._places.leaders.get, groups)):  # noqa: ASYNC110 - leaders wake nobody here
                     await asyncio.sleep(_SOON)
+        if late := [at for each, at in groups.items() if not self._places.leaders.get(each)]:
+            return f"stream {stream!r}: {partitions_text(late)}: to go on with this copy is decided, and not done yet"
         return ""
 
     async def accept_loss(self, stream: str, number: int | None) -> str:
