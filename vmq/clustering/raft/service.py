@@ -145,12 +145,16 @@ class GroupService:
 
     async def release(self) -> None:
         """Returns when others lead what this node led, or a while later: it stops."""
-        self.thread.post(self.thread.hand_over)
+        self.hand_over()
         until = self._loop.time() + _LOOK
         while self._loop.time() < until:
             if not await asyncio.wrap_future(self.thread.turns.call(leads_any, self.thread.opened)):
                 return
             await asyncio.sleep(_SOON)
+
+    def hand_over(self) -> None:
+        """Has others lead what this node leads, and what it comes to lead."""
+        self.thread.post(self.thread.hand_over, self._records.drained())
 
     def stop(self) -> None:
         """Closes everything in order."""

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Set
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from vmq.clustering.delivery.outboxes import Outboxes
@@ -142,7 +141,7 @@ class Replicas:
             return True
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds
-        groups.thread.post(groups.thread.hand_over)
+        groups.hand_over()
         while not groups.places.is_led_elsewhere():
             if loop.time() >= until:
                 return False
@@ -152,7 +151,7 @@ class Replicas:
     def lead_again(self) -> None:
         """This node keeps what it comes to lead."""
         if self.groups is not None:
-            self.groups.thread.post(partial(self.groups.thread.hand_over, gives_away=False))
+            self.groups.thread.post(self.groups.thread.hand_over, None)
 
     async def leave(self) -> None:
         """Returns when other nodes have what this one had."""

@@ -4,10 +4,11 @@ That is copies that are lost, and what no copy has whole. Called in the thread.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from vmq.clustering.raft.records import node_of
 from vmq.streams.log.keys import Keys
 from vmq.streams.replica.log import ReplicaLog
 from vmq.streams.replica.partition import ReplicaPartition
@@ -40,6 +41,14 @@ def has_part(opened: Mapping[str, Opened], name: str) -> bool:
     """Whether this node has a replica of a group, and has not been told that it is no member any more."""
     found = opened.get(name)
     return found is not None and (found.group is None or not found.group.removed)
+
+
+def give_away(group: Group, drained: Collection[str], do: Callable[..., Any], now: float) -> bool:
+    """Has another replica lead, on one of the `drained` nodes only where no other can; whether it begins to."""
+    progress = {} if group.leading is None else group.leading.progress
+    able = [name for name in progress if node_of(name) not in drained]
+    able.sort(key=lambda name: progress[name].match, reverse=True)
+    return any(do(group, group.transfer, name, now) for name in (*able, ""))
 
 
 def leads_any(opened: Mapping[str, Opened]) -> bool:

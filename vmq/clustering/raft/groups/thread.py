@@ -7,7 +7,7 @@ what is routine are the event loop's, if it is its turn (`passes`).
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
@@ -100,7 +100,8 @@ class GroupThread:
         self._said = self._heard = 0
         #: When the thread looks at the time again.
         self._due = 0.0
-        self._gives_away = False
+        #: While this node gives away what it leads: the nodes that are drained, which get nothing if others can.
+        self._drained: Collection[str] | None = None
         #: Why this node takes no part in its groups.
         self.failure = ""
 
@@ -254,6 +255,8 @@ class GroupThread:
                     self._looks.set(effect.group, now + LOOK)
                     about = (effect.group, effect.leader, effect.term)
                     self._guard(effect.group, self._outside.on_led, *about)
+                    if effect.leader == self.name and effect.group in self.opened:
+                        self._aim(self.opened[effect.group], now)
                 case Uncertain():
                     self._outside.on_uncertain(
                         effect.group, effect.first, effect.end, effect.given_up
@@ -385,10 +388,10 @@ class GroupThread:
         self._ballots.close()
         self._pool.shutdown(wait=False)
 
-    def hand_over(self, *, gives_away: bool = True) -> None:
-        """Begins to have others lead what this node leads, and what it comes to lead; or keeps that again."""
-        self._gives_away = gives_away
-        for name in list(self.opened) if gives_away else ():
+    def hand_over(self, drained: Collection[str] | None) -> None:
+        """Begins to have others lead what this node leads, and what it comes to lead; None: keeps that again."""
+        self._drained = drained
+        for name in list(self.opened) if drained is not None else ():
             self.transfer(name, "")
 
     # --- what happens
@@ -433,12 +436,12 @@ class GroupThread:
             return
         self.failed.pop(name, None)  # what is open since the last look is well
         follow(opened.partition, group)
-        if self._gives_away:
-            self._do(group, group.transfer, "", now)
+        if self._drained is not None:
+            self.transfer(name, "")
         if group.leading is None or name.startswith("meta/"):
             return
         is_own = opened.first[:1] in ((), (self.name,))
-        if group.replica.term == 1 and not is_own and not self._gives_away:
+        if group.replica.term == 1 and not is_own and self._drained is None:
             # Somebody was quicker than the one that was placed to lead it first.
             self._do(group, group.transfer, opened.first[0], now)
         lead(opened.partition, group, self._do, now)
@@ -455,11 +458,14 @@ class GroupThread:
                     self._aim(opened, now)
 
     def transfer(self, name: str, to: str) -> bool:
-        """Has another replica lead; whether it begins to."""
-        opened = self.opened.get(name)
-        if opened is None or opened.group is None:
+        """Has another replica lead, "" = whichever keeps that; whether it begins to, which may come to nothing."""
+        group, now = self.opened[name].group if name in self.opened else None, time.monotonic()
+        if group is None or group.leading is None:
             return False
-        return bool(self._do(opened.group, opened.group.transfer, to, time.monotonic()))
+        self._looks.set(name, now + LOOK)
+        if not to:
+            return groups_of_node.give_away(group, self._drained or (), self._do, now)
+        return bool(self._do(group, group.transfer, to, now))
 
     def recover(self, names: list[str], system: list[str]) -> dict[str, str]:
         """Has groups without a leader go on with this node's replica alone, those of no stream (`system`) if it counts.

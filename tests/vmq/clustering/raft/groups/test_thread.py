@@ -4,6 +4,7 @@ import threading
 import time
 from collections import Counter
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock, patch
@@ -17,6 +18,7 @@ from tests.vmq.streams.support import options
 from vmq.clustering.raft.groups.envelopes import checked
 from vmq.clustering.raft.groups.opened import has_part
 from vmq.clustering.raft.groups.thread import WAITING, GroupThread
+from vmq.clustering.raft.groups.upkeep import LOOK
 from vmq.clustering.raft.produce import DONE, ELSEWHERE, Take
 from vmq.clustering.raft.records import node_of
 from vmq.streams.log.gathering import Gathering
@@ -177,3 +179,35 @@ def test_of_what_others_say_only_so_much_waits_for_a_thread_that_hangs(
     node.thread.turns.call(int).result(10)
     node.thread.stop()
     assert caplog.text.count("is passed over") == 3
+
+
+def test_what_is_given_away_in_vain_is_looked_at_again_soon(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    looks = node.thread._looks
+
+    def is_soon() -> bool:
+        return looks._at.get("g", inf) <= time.monotonic() + LOOK
+
+    node.look()
+    reach(lambda: not is_soon())
+    node.thread.post(node.thread.hand_over, ())
+    reach(is_soon)
+    node.look()
+    for _ in range(2):  # a pass that looks, and one behind it
+        node.thread.turns.call(node.thread.turns.wake).result(10)
+    assert is_soon()
+    node.thread.stop()
+
+
+def test_who_comes_to_lead_sees_at_once_to_the_members_that_are_decided(tmp_path: Path) -> None:
+    nodes = Nodes(tmp_path)
+    reach(nodes.is_quiet)
+    old = nodes.threads[nodes.leader()]
+    one = next(each for each in nodes.threads.values() if each is not old)
+    wanted = (one.name, old.name)
+    with patch.object(one._looks, "due", return_value=()):
+        one.turns.call(one.aim, {"g": wanted}).result(10)
+        old.post(old.transfer, "g", one.name)
+        reach(lambda: present(one.opened["g"].group).replica.members.voters == wanted)
+    for each in nodes.threads.values():
+        each.stop()
