@@ -94,7 +94,7 @@ class GroupRequests:
     def wish(self, stream: str, number: int, node: str) -> str:
         """Has another replica lead a partition; returns what is wrong with that, "" if nothing is.
 
-        One that a move is about to make leads as soon as it can.
+        One that a move is about to make leads as soon as it can. Where a leader is being elected that one hands over.
         """
         place = self._places.places.get((stream, number))
         if place is None:
@@ -109,8 +109,6 @@ class GroupRequests:
             )
         if node not in self._able():
             return f"{node!r} cannot be reached, or is drained: it would lead nothing now"
-        if not self._places.leaders.get(place.group):
-            return f"partition {number} of stream {stream!r} has no leader that could hand over"
         self._records.put(to.encode(), "wish", place.group)
         return ""
 
