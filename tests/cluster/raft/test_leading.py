@@ -162,21 +162,18 @@ def test_the_leadership_is_handed_over_at_once_and_nothing_is_lost() -> None:
     assert not sim.do(leader, lambda group: group.transfer("", sim.now))
 
 
+def has_word(envelope: Envelope) -> bool:
+    return any(isinstance(message, Campaign) for _, message in envelope.items)
+
+
 def test_the_word_to_stand_is_said_again_and_to_one_alone() -> None:
     sim, leader, (one, other) = of_three()
-    lost: list[Envelope] = []
-
-    def passes(_sender: str, _to: str, envelope: Envelope) -> bool:
-        is_word = any(isinstance(message, Campaign) for _, message in envelope.items)
-        if not is_word or lost:
-            return True
-        lost.append(envelope)
-        return False
-
-    sim.passes = passes
+    words = iter([False])  # the first is lost
+    sim.passes = lambda *said: not has_word(said[2]) or next(words, True)
     assert sim.do(leader, lambda group: group.transfer(one, sim.now))
     assert not sim.do(leader, lambda group: group.transfer(other, sim.now)), "one stands already"
-    sim.until(lambda: sim.leader() == one and bool(lost), 0.9, 0.01)
+    sim.until(lambda: sim.leader() == one, 0.9, 0.01)
+    assert next(words, True), "it was said twice"
     sim.run(2)
     sim.cut_off(leader)
     sim.put(one, "s", 0)

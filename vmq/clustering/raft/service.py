@@ -154,7 +154,9 @@ class GroupService:
 
     def hand_over(self) -> None:
         """Has others lead what this node leads, and what it comes to lead."""
-        self.thread.post(self.thread.hand_over, self._records.drained())
+        names = self._records.nodes()
+        drained = {names[node] for node in self._records.drained() if node in names}
+        self.thread.post(self.thread.hand_over, drained)
 
     def stop(self) -> None:
         """Closes everything in order."""

@@ -8,7 +8,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vmq.clustering.raft.records import node_of
 from vmq.streams.log.keys import Keys
 from vmq.streams.replica.log import ReplicaLog
 from vmq.streams.replica.partition import ReplicaPartition
@@ -44,9 +43,9 @@ def has_part(opened: Mapping[str, Opened], name: str) -> bool:
 
 
 def give_away(group: Group, drained: Collection[str], do: Callable[..., Any], now: float) -> bool:
-    """Has another replica lead, on one of the `drained` nodes only where no other can; whether it begins to."""
+    """Has another replica lead, one of the `drained` only where no other can; whether it begins to."""
     progress = {} if group.leading is None else group.leading.progress
-    able = [name for name in progress if node_of(name) not in drained]
+    able = [name for name in progress if name not in drained]
     able.sort(key=lambda name: progress[name].match, reverse=True)
     return any(do(group, group.transfer, name, now) for name in (*able, ""))
 

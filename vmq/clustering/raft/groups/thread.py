@@ -100,7 +100,7 @@ class GroupThread:
         self._said = self._heard = 0
         #: When the thread looks at the time again.
         self._due = 0.0
-        #: While this node gives away what it leads: the nodes that are drained, which get nothing if others can.
+        #: While this node gives away what it leads: whose nodes are drained, and get nothing if others can.
         self._drained: Collection[str] | None = None
         #: Why this node takes no part in its groups.
         self.failure = ""
