@@ -138,8 +138,14 @@ async def test_a_node_that_is_drained_leads_nothing_until_it_is_let_in(tmp_path:
         led = next(number for number in numbers if leader(brokers["b"], number) == "b")
         assert "is drained" in groups(a).requests.wish("s", led, "a")
         place, thread = groups(a).places.places["s", led], groups(brokers["b"]).thread
-        thread.post(thread.transfer, place.group, groups(a).thread.name)
-        await until(lambda: leader(a, led) == "a")
+
+        def is_led_by_a() -> bool:
+            thread.post(
+                thread.transfer, place.group, groups(a).thread.name
+            )  # should it come to nothing
+            return leader(a, led) == "a"
+
+        await until(is_led_by_a)
         await until(lambda: leader(a, led) in {*"bc"})
         await brokers["b"].publish("s/t", b"1", qos=1)
         await until(lambda: [b"1"] in [payloads(a, number) for number in numbers])
@@ -393,34 +399,34 @@ async def test_a_stream_that_is_made_in_a_cluster_has_copies_and_a_place_when_it
 ) -> None:
     async with replicated(tmp_path, *NAMES, admin=True) as brokers:
         a = brokers["a"]
-        folder = a.config.broker.data_dir
-        create = ("stream", "create", "--data-dir", folder)
-        done = await asyncio.to_thread(here, *create, "t", "-t", "t/#", "--partitions", "2")
-        assert done.code == 0, done.err
+
+        async def told(command: str) -> str:
+            words = ("stream", *command.split(), "--data-dir", a.config.broker.data_dir)
+            done = await asyncio.to_thread(here, *words)
+            return done.err if done.code else done.out.decode()
+
+        await told("create t -t t/# --partitions 2")
         assert [len(groups(a).places.replicas("t", number)) for number in (0, 1)] == [3, 3]
         assert not groups(a).places.unled("t")
         made = stream(a, "t").options
         assert (made.replicas, made.acknowledged_by) == (3, "quorum")
-        shown = await asyncio.to_thread(here, "stream", "show", "--data-dir", folder, "t")
-        assert (b"term" in shown.out, b"owner" in shown.out) == (True, False), shown.out
-        two = await asyncio.to_thread(here, *create, "two", "-t", "two/#", "--replicas", "2")
-        assert two.code == 0, two.err
+        shown = await told("show t")
+        assert ("term" in shown, "owner" in shown) == (True, False), shown
+        await told("create two -t two/# --replicas 2")
         assert stream(a, "two").options.acknowledged_by == "leader"
-        alter = ("stream", "alter", "--data-dir", folder, "two", "--without-quorum", "keep")
-        changed = await asyncio.to_thread(here, *alter)
-        assert changed.code == 0, changed.err
+        await told("alter two --without-quorum keep")
         assert stream(a, "two").options.without_quorum == "keep"
         await a.publish("two/t", b"1", qos=1)
         assert groups(a).roads._producers["two", 0].keeps
-        one = await asyncio.to_thread(here, *create, "one", "-t", "one/#", "--replicas", "1")
-        assert one.code == 0, one.err
+        await told("create one -t one/# --replicas 1")
+        assert stream(a, "one").options.replicas == 1
         assert not groups(a).places.covers("one")
         monkeypatch.setattr(admin, "_PLACING", 0.2)
         for name in "bc":
             await brokers.pop(name).stop()
-        refused = await asyncio.to_thread(here, *create, "none", "-t", "none/#")
-        assert "not placed yet: that takes 3 nodes that keep streams" in refused.err
-        assert "(known: 3), and a majority of the meta group" in refused.err
+        refused = await told("create none -t none/#")
+        assert "not placed yet: that takes 3 nodes that keep streams" in refused
+        assert "(known: 3), and a majority of the meta group" in refused
         assert a.streaming is not None
         assert "none" not in a.streaming.catalog.streams
 
