@@ -1,6 +1,5 @@
 """Opens a listener of the configuration as what its address says: MQTT, jobs, HTTP or Arrow Flight."""
 
-import asyncio
 from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
@@ -15,6 +14,7 @@ from vmq.listeners.handed import HandedListener
 from vmq.listeners.listener import Listener
 from vmq.runtime.client_ids import new_client_id
 from vmq.runtime.errors import StartError
+from vmq.startup.late_imports import import_late
 from vmq.streams.serving.opening import check_libraries
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ async def _jobs(broker: "BrokerView", name: str, options: ListenerOptions) -> Li
 
 async def _load_http() -> None:
     """Loads what answers HTTP: a third of what a start takes. Clients of MQTT are served meanwhile."""
-    await asyncio.to_thread(import_module, "vmq.http.app")
+    await import_late("vmq.http.app")
 
 
 def _http(broker: "BrokerView", name: str, options: ListenerOptions) -> HttpListener:

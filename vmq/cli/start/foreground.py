@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from weakref import WeakValueDictionary
 
 from vmq.cli.terminal.console import FAILURE
+from vmq.startup.late_imports import imported
 from vmq_cluster.ticks import sleep_to_tick
 
 if TYPE_CHECKING:
@@ -115,6 +116,7 @@ async def leave_nothing() -> None:
 
     A plugin may leave a thread that waits for a server, or a task that takes no cancellation: Python waits for them.
     """
+    await imported()  # which is the broker's own, and may take longer than a plugin gets
     loop = asyncio.get_running_loop()
     left = asyncio.all_tasks() - {asyncio.current_task()}
     for each in left:
