@@ -126,7 +126,7 @@ class FrontConnection:
         self.first_done = 0
         self.flow_done: i64 = 0
         self.unanswered: list[Unanswered] = []
-        self.held: list[SessionStep] = []
+        self.held: dict[int, SessionStep] = {}
         #: Oldest first, and how many; the owner counts how many of them are safe.
         self._done: deque[AcknowledgedRun] = deque()
         self._done_count: i64 = 0
@@ -262,10 +262,10 @@ class FrontConnection:
         return True
 
     def hold(self, step: SessionStep) -> None:
-        """An acknowledgement waits for the next owner, if it is of a message that the client was sent."""
-        table = self.table
-        if step.packet in table and len(self.held) < 2 * len(table):  # two of each at QoS 2
-            self.held.append(step)
+        """An acknowledgement waits for the next owner, if its packet id awaits it; of one packet id, the last."""
+        entry = self.table.get(step.packet)
+        if entry is not None and entry.awaits(step.kind):
+            self.held[step.packet] = step
 
     def is_attached(self, key: tuple[Lineage, int], is_here: bool) -> None:
         """Another owner serves it, and counts from the beginning; one that is here dies with the connection."""

@@ -236,8 +236,8 @@ class SessionFront(LocalFront):
         connection.knows([each.packet for each in message.received], message.is_whole)
         self._touched[connection.number] = None
         self.send_again(connection)
-        held, connection.held = connection.held, []
-        for step in held:
+        held, connection.held = connection.held, {}
+        for step in held.values():
             connection.acknowledge(step)
 
     def send_again(self, connection: FrontConnection) -> None:

@@ -56,11 +56,14 @@ def test_a_client_that_repeats_itself_takes_no_more_room_while_nobody_answers() 
     assert not there.released(5)
     there.came(5, is_again=False)  # another message
     assert there.released(5)
-    there.table[1] = there.table[2] = SentMessage((5, 1), False, 1)
+    for packet, (is_received, qos) in enumerate([(False, 1), (False, 2), (True, 2)]):
+        there.table[packet] = SentMessage((5, 1), is_received, qos)
     for _ in range(9):
-        for packet in (1, 2, 3):
-            there.hold(SessionStep(PUBACK, packet))
-    assert [each.packet for each in there.held] == [1, 2, 1, 2]
+        for kind in (PUBREC, PUBACK, PUBCOMP):
+            for packet in range(4):
+                there.hold(SessionStep(kind, packet))
+    held = {packet: each.kind for packet, each in there.held.items()}
+    assert held == {0: PUBACK, 1: PUBREC, 2: PUBCOMP}
 
 
 def test_an_acknowledgement_counts_only_where_its_packet_id_awaits_it() -> None:
