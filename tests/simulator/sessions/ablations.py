@@ -211,6 +211,12 @@ ABLATIONS: dict[str, Ablation] = {
         (("pause",), ()),
         script=scripts.ends_on_a_later_connection,
     ),
+    "dead": Ablation(
+        "what an owner wrote in a life that was over before a connection came is older than what is asked for on that",
+        ((Reach, "dead", lambda self: []),),
+        (("kill", "handover"), ()),
+        script=scripts.ends_what_a_dead_owner_knows,
+    ),
     "held up": Ablation(
         "an owner that was held up serves when the others have said again that they have no fork",
         ((Reach, "is_held_up", lambda self, now: False),),

@@ -90,6 +90,13 @@ class Script(SessionWorld):
         del self.away[client.name]
         self.until(lambda: client.is_ready)
 
+    def die(self) -> None:
+        """The owner dies when its disk has all that it knows, of which the follower has heard nothing."""
+        owner = self.nodes[self.owner]
+        self.until(lambda: owner.writing is None and not owner.machines.effects.writes)
+        self.kill(self.owner)
+        self.stalled.clear()
+
     def ask(self) -> None:
         """The client subscribes, or no longer; its front has read that."""
         up = self.up[self.client.number]
@@ -171,9 +178,7 @@ def _die_with_a_subscribe_and_a_message(script: Script, stays: bool) -> None:
         script.leave(client)
     script.publish(script.publisher)
     script.until(lambda: state.waiting(client.id) > 0)
-    script.until(lambda: owner.writing is None and not owner.machines.effects.writes)
-    script.kill(script.owner)
-    script.stalled.clear()
+    script.die()
 
 
 def asks_the_next_owner_as_well() -> Counter[str]:
@@ -199,6 +204,23 @@ def asks_the_next_owner_anew() -> Counter[str]:
     return script.wake()
 
 
+def ends_what_a_dead_owner_knows() -> Counter[str]:
+    """Of the connection on which its client subscribed, nobody else has heard."""
+    script = Script()
+    client = script.client
+    script.stalled[script.owner, script.follower] = None
+    script.connect_anew(client)
+    script.ask()
+    registers = script.nodes[script.owner].machines.slots.owners[script.slot].state.registers
+    script.until(lambda: bool(registers[client.id].granted()))
+    script.leave(client)
+    script.die()
+    script.connect_anew(client)
+    script.until(lambda: client.toggle.pending is None)
+    script.toggle()
+    return script.wake()
+
+
 def is_attached_by_a_clock_that_is_ahead() -> Counter[str]:
     """An owner dies with an attachment that only its disk has, later by its clock than all that the next one does."""
     script = Script()
@@ -214,9 +236,7 @@ def is_attached_by_a_clock_that_is_ahead() -> Counter[str]:
     script.connect(client)
     registers = owner.machines.slots.owners[script.slot].state.registers
     script.until(lambda: 0 < registers[client.id].connection == client.number)
-    script.until(lambda: owner.writing is None and not owner.machines.effects.writes)
-    script.kill(script.owner)
-    script.stalled.clear()
+    script.die()
     del script.away[client.name]
     script.until(lambda: client.is_ready)
     script.publish(script.publisher)
@@ -286,6 +306,7 @@ SCRIPTS = (
     finishes_what_waited,
     asks_the_next_owner_as_well,
     asks_the_next_owner_anew,
+    ends_what_a_dead_owner_knows,
     is_attached_by_a_clock_that_is_ahead,
     is_in_reach_of_both_owners,
     gets_pubrel_of_two_owners,

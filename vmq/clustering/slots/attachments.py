@@ -104,7 +104,8 @@ class Attachments:
         register.rank = rank
         if is_new:
             self.away.replace(before)
-            register.connect(rank, asked.connection, not self._owned.has_all_forks())
+            has_forks, dead = not owned.has_all_forks(), self._here.reach.dead()
+            register.connect(rank, asked.connection, has_forks, dead)
             register.user = asked.user or register.user
             register.limits = asked.limits
         if register.session and asked.is_clean and is_new:

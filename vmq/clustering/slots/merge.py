@@ -24,6 +24,7 @@ from vmq.clustering.slots.register import (
     SentMessage,
     begins_in_both,
     begins_without,
+    is_by,
     is_of,
     seen_since,
 )
@@ -296,13 +297,16 @@ def _asked(topic_filter: str, ours: ClientRegister, theirs: ClientRegister) -> s
 
 def _is_over(side: ClientRegister, other: ClientRegister) -> bool:
     """Whether the other side has ended the session that this side has, and knew of its connection."""
-    return 0 < side.session < other.ended and side.connection in other.ended_past
+    if not 0 < side.session < other.ended:
+        return False
+    past = other.ended_past
+    return side.connection in past or any(is_by(each, side.lineage) for each in past)
 
 
 def _ends(end: OverAt, included: dict[Lineage, int], born: tuple[BornAt, ...]) -> bool:
     """Whether the end of a subscription holds against this one, on a side that includes so much.
 
-    It knew where that began, or from the same request elsewhere, or that the connection of the request was over.
+    It knew where that began, or from the same request elsewhere, or that the request's connection or owner was over.
     """
     past, begun = end
     return all(
@@ -314,8 +318,11 @@ def _ends(end: OverAt, included: dict[Lineage, int], born: tuple[BornAt, ...]) -
 
 
 def _were_over(past: tuple[int, ...], born: tuple[BornAt, ...]) -> bool:
-    """Whether a subscription was asked for on connections that are known to be over, and on no other."""
-    return all(any(is_of(each, request) for each in past) for *_, request in born)
+    """Whether a subscription was asked for on connections, or of owners, that are known to be over, on no other."""
+    return all(
+        any(is_of(each, request) if each > 0 else is_by(each, lineage) for each in past)
+        for lineage, *_, request in born
+    )
 
 
 def _both(one: OverAt, other: OverAt) -> OverAt:

@@ -272,6 +272,12 @@ class Reach:
             return peer is None
         return peer.is_dead or peer.silence > self.timeout or peer.away > self.timeout
 
+    def dead(self) -> list[Incarnation]:
+        """The lives that have ended, of those who are not back."""
+        return [
+            each.incarnation for each in self.peers.values() if each.is_dead and each.incarnation
+        ]
+
     def is_settled(self) -> bool:
         """Whether of every member it is known."""
         if self._is_settled is None:

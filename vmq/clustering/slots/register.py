@@ -6,6 +6,7 @@ earlier connection asked for, wherever that is read late: so a fork brings no en
 client went from the side of a split where it ended it to the other, whatever clocks and lineages say.
 """
 
+from collections.abc import Sequence
 from copy import copy
 from typing import Final
 
@@ -20,6 +21,7 @@ from vmq.clustering.slots.words import (
     Dot,
     Incarnation,
     Lineage,
+    store_of,
 )
 from vmq.mqtt.special import JOB_ROW
 from vmq.mqtt.topics import matches, split_shared
@@ -27,10 +29,10 @@ from vmq_cluster.clocks import NodeClock, Runs, intersect, subtract
 
 #: Lineage, version, whether the subscription was there already, and which request it was (0: none that is known).
 BornAt = tuple[Lineage, int, bool, int]
-#: The end of a subscription: the connections that its client is known to have had before, and where it had begun.
+#: The end of a subscription: what is known to have been over (`ClientRegister.past`), and where it had begun.
 OverAt = tuple[tuple[int, ...], tuple[BornAt, ...]]
 NEVER_OVER: Final[OverAt] = ((), ())
-#: As many earlier connections of a client are remembered, and beginnings of a subscription.
+#: As much is remembered that was over before a client's connection came, and beginnings of a subscription.
 PAST: Final = 8
 #: As many ended subscriptions of a client are remembered while there may be forks: it can end any number.
 ENDED: Final = 1000
@@ -45,6 +47,11 @@ def request_of(connection: int, packet: int) -> int:
 def is_of(connection: int, request: int) -> bool:
     """Whether a request was made on a connection."""
     return request_of(connection, 0) == request >> 16 << 16
+
+
+def is_by(over: int, lineage: Lineage) -> bool:
+    """Whether an owner wrote a lineage in a life that was over (below 0; see `ClientRegister.past`), or before it."""
+    return 0 < lineage[1] <= -over and store_of(lineage[1]) == store_of(-over)
 
 
 def _last_lives(clock: NodeClock) -> dict[int, Incarnation]:
@@ -188,7 +195,8 @@ class ClientRegister:
         #: The last connection's number among the client's, and its own.
         self.rank: int = 0
         self.connection: int = 0
-        #: The client's connections before it: what is of these is older, in whatever fork. Empty while there are none.
+        #: What is older, in whatever fork: of the client's connections before it, and what owners wrote in lives (below
+        #: 0: their incarnations) that were known to be over when it came. Empty while there are no forks.
         self.past: tuple[int, ...] = ()
         #: These, itself, and the session's last one when that was ended: a fork may have begun unnoticed.
         self.ended_past: tuple[int, ...] = ()
@@ -236,10 +244,16 @@ class ClientRegister:
     def age(self) -> tuple[Lineage, int, int]:
         return self.lineage, self.attached_at, self.records
 
-    def connect(self, rank: int, connection: int, has_forks: bool) -> None:
-        """The client has another connection; `has_forks`: somebody may still serve the one before."""
-        past = (*self.past, self.connection) if has_forks and self.connection else ()
-        self.past = past[-PAST:]
+    def connect(
+        self, rank: int, connection: int, has_forks: bool, dead: Sequence[Incarnation] = ()
+    ) -> None:
+        """The client has another connection; `has_forks`: somebody may still serve the one before.
+
+        `dead`: lives of stores that are over.
+        """
+        over = [-each for each in dead]
+        known = [each for each in (*self.past, self.connection) if each and each not in over]
+        self.past = (*known, *over)[-PAST:] if has_forks else ()
         self.rank, self.connection, self.is_first = rank, connection, False
 
     def begin(

@@ -27,10 +27,10 @@ def subscribe(state: SlotState, client: str) -> None:
     state.close()
 
 
-def attach(state: SlotState, client: str, connection: int) -> None:
+def attach(state: SlotState, client: str, connection: int, *dead: int) -> None:
     """A connection of a client, while there may be forks."""
     register = state.register(client)
-    register.connect(register.rank + 1, connection, True)
+    register.connect(register.rank + 1, connection, True, dead)
     register.session = register.session or state.stamp(0)
     register.lineage, register.attached_at = state.lineage, state.stamp(0)
     state.close()

@@ -152,6 +152,26 @@ def test_what_had_been_seen_is_not_kept_when_nobody_has_a_fork() -> None:
     assert [key for key, _ in take_changes(state)] == [b"uc\0t"]
 
 
+@pytest.mark.parametrize(("life", "is_clean"), [(5, False), (5, True), (4, False)])
+def test_what_a_dead_owner_knows_is_older_than_a_later_connection(
+    life: int, is_clean: bool
+) -> None:
+    one = states.begun(1, 5)
+    other = states.begun(2, 6, one)
+    states.attach(one, "c", 3)
+    one.subscribe("c", "#", 2, 0, request_of(3, 1))
+    states.take(one, 1)
+    states.attach(other, "c", 4, life)
+    other.subscribe("c", "#", 1, 0, request_of(4, 1))
+    if is_clean:
+        other.end_session("c", 9)
+    else:
+        other.subscribe("c", "#", -1, 0)
+    other.close()
+    assert states.granted(one, other) == ({} if life == 5 else {"#": 2})
+    assert states.waiting(one, other) == ([] if is_clean else [1])
+
+
 def crossed(is_clean: bool) -> list[SlotState]:
     """A client ends a subscription on one side of a split, whose clock is ahead, and subscribes on the other."""
     one = states.begun(1, 5)
