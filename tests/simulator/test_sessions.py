@@ -74,9 +74,7 @@ def test_what_seeds_have_shown_is_mended_or_an_exception(kinds: tuple[str, ...],
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_what_an_owner_has_alone_when_it_is_there_again_costs_no_promise(
-    script: Callable[[], Counter[str]],
-) -> None:
+def test_what_an_owner_has_alone_costs_no_promise_later(script: Callable[[], Counter[str]]) -> None:
     found = script()
     assert faulty(found, strict=True) == [], found
 
@@ -115,9 +113,7 @@ def test_whatever_goes_wrong_at_once_nothing_acknowledged_is_lost() -> None:
         (("split", "kill", "deaf"), 388),
     ],
 )
-def test_what_seeds_of_many_faults_at_once_have_shown_is_mended(
-    kinds: tuple[str, ...], seed: int
-) -> None:
+def test_what_seeds_of_many_faults_showed_is_mended(kinds: tuple[str, ...], seed: int) -> None:
     check(seed, kinds, strict=False, most=3)
 
 
@@ -153,9 +149,7 @@ def test_a_worker_that_ends_is_waited_for_where_nobody_has_its_slots(
     assert any(faulty(run(seed, kinds, hosts="xxx"), strict=True) for seed in HASTY)
 
 
-def test_a_heartbeat_that_looks_at_few_slots_costs_no_promise(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_heartbeat_of_few_slots_costs_no_promise(monkeypatch: pytest.MonkeyPatch) -> None:
     """It looks at all when something is new: here at one more at most, of three."""
     monkeypatch.setattr(turns, "LOOKED_AT_ONCE", 1)
     for seed in each_seed(1):

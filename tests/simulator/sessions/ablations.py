@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.simulator.sessions import scripts, without
-from tests.simulator.sessions.faults import ALL_KINDS
+from tests.simulator.sessions.faults import ALL_KINDS, KINDS
 from tests.simulator.switched_off import switched_off
 from vmq.clustering.front.connection import FrontConnection
 from vmq.clustering.front.front import SessionFront
@@ -34,7 +34,7 @@ class Ablation:
     meaning: str
     patches: tuple[tuple[Any, str, Any], ...]
     #: Kinds of faults, and seeds with which they show it.
-    shown_by: tuple[tuple[str, ...], tuple[int, ...]]
+    shown_by: tuple[tuple[str, ...], tuple[int, ...]] = KINDS, ()
     strict: bool = True
     #: As in `run`.
     narrow: bool = False
@@ -83,19 +83,16 @@ ABLATIONS: dict[str, Ablation] = {
     "anew": Ablation(
         "what a client ended before it asked for it anew has ended, wherever it is read late",
         ((ClientRegister, "begin", without.begin_anew),),
-        (("pause",), ()),
         script=scripts.asks_anew_and_ends,
     ),
     "had": Ablation(
         "what was in a client's queue where another side had it from is done, whatever the client has subscribed to",
         ((merge, "_was_in", lambda side, other, dot: False),),
-        (("pause",), ()),
         script=scripts.finishes_what_waited,
     ),
     "since": Ablation(
         "what came since a client asked one side it has seen for what the client had asked the other, too",
         ((ClientRegister, "asks_for", lambda self, topic_filter: False),),
-        (("kill", "pause"), ()),
         script=scripts.asks_the_next_owner_as_well,
     ),
     "unfinished": Ablation(
@@ -122,7 +119,6 @@ ABLATIONS: dict[str, Ablation] = {
     "caught up": Ablation(
         "an owner serves who is in reach again once it has heard everybody whom that one hears",
         ((Reach, "is_caught_up", lambda self, store: True),),
-        (("split",), ()),
         script=scripts.is_in_reach_of_both_owners,
     ),
     "table": Ablation(
@@ -191,7 +187,6 @@ ABLATIONS: dict[str, Ablation] = {
     "once more": Ablation(
         "a connection's table changes with an acknowledgement only in the step that awaits it",
         ((FrontConnection, "acknowledge", without.acknowledge_in_any_step),),
-        (("kill",), ()),
         script=scripts.gets_pubrel_of_two_owners,
     ),
     "places": Ablation(
@@ -208,13 +203,11 @@ ABLATIONS: dict[str, Ablation] = {
     "earlier": Ablation(
         "what an earlier connection of a client asked for is older, wherever it is read late",
         ((merge, "is_of", lambda connection, request: False),),
-        (("pause",), ()),
         script=scripts.ends_on_a_later_connection,
     ),
     "dead": Ablation(
         "what an owner wrote in a life that was over before a connection came is older than what is asked for on that",
         ((Reach, "dead", lambda self: []),),
-        (("kill", "handover"), ()),
         script=scripts.ends_what_a_dead_owner_knows,
     ),
     "held up": Ablation(
@@ -236,7 +229,6 @@ ABLATIONS: dict[str, Ablation] = {
     "lineage": Ablation(
         "of two registers the one attached in the later lineage wins, whatever the clocks say",
         ((ClientRegister, "age", without.age_by_clock),),
-        (("kill", "skew"), ()),
         script=scripts.is_attached_by_a_clock_that_is_ahead,
     ),
     "limits": Ablation(

@@ -68,9 +68,7 @@ def test_a_message_is_done_when_all_its_slots_have_it(world: World) -> None:
     assert world.origin.bytes == 0
 
 
-def test_subscribers_and_each_share_group_of_a_slot_get_a_message_of_their_own(
-    world: World,
-) -> None:
+def test_subscribers_and_each_share_group_of_a_slot_get_one_of_their_own(world: World) -> None:
     addresses = world.publish("m", (3, ""), (3, "$share/g/t"), (3, "$share/h/t"))
     assert [group for _, _, group in addresses] == ["", "$share/g/t", "$share/h/t"]
     assert len({dot for _, dot, _ in addresses}) == 3

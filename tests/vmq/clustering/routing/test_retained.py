@@ -52,9 +52,7 @@ def in_map(member: Member, mountpoint: str = "") -> dict[str, bytes]:
     return {key[len(scope) :].decode(): value for key, value in found if key.startswith(scope)}
 
 
-def test_a_retained_message_reaches_live_subscribers_once_and_later_ones_as_retained(
-    three: Three,
-) -> None:
+def test_a_retained_message_reaches_live_subscribers_once_later_ones_retained(three: Three) -> None:
     live = three.b.house.subscriber("live", ("t/#", 1))
     three.settle()
     three.a.house.client("p").publish("t/1", b"x", 1, retain=True)
@@ -294,9 +292,7 @@ def test_nodes_agree_and_alone_the_last_writer_is_right(
         assert found.get(topic, (b"", 0))[0] in payloads
 
 
-def test_what_was_retained_while_the_broker_was_no_node_is_new_to_the_cluster(
-    member: Member,
-) -> None:
+def test_what_was_retained_while_the_broker_was_no_node_is_new_to_others(member: Member) -> None:
     for topic in ("same", "changed", "erased", "elsewhere"):
         retain(member, topic, b"old", 1)
     settle(member)

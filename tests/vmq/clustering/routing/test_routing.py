@@ -215,9 +215,7 @@ def test_what_comes_from_a_peer_is_not_retained_nor_kept_by_streams(three: Three
     assert house.retained() == {}
 
 
-def test_the_publisher_is_acknowledged_when_the_store_has_what_others_are_to_get(
-    tmp_path: Path,
-) -> None:
+def test_a_publisher_is_acknowledged_when_the_store_has_what_others_get(tmp_path: Path) -> None:
     with ExitStack() as stack:
         a, b = Member("a", tmp_path), Member("b")
         stack.callback(a.house.close)

@@ -44,9 +44,7 @@ class Clocks(World):
 
 @pytest.mark.parametrize("wrong", [0, 1, 2], ids=["its own", "another's", "a third one"])
 @pytest.mark.parametrize("hours", [6, -6])
-def test_one_clock_that_is_wrong_ends_no_session_early_and_keeps_none(
-    wrong: int, hours: int
-) -> None:
+def test_one_wrong_clock_ends_no_session_early_and_keeps_none(wrong: int, hours: int) -> None:
     clocks = Clocks()
 
     def shown(passed: float) -> list[float]:

@@ -102,9 +102,7 @@ FLOW = st.lists(
 
 @settings(max_examples=100, deadline=None)
 @given(FLOW, st.sampled_from([-1, 0, 20]))
-def test_what_flows_is_what_would_be_there_one_by_one(
-    steps: list[tuple[Any, ...]], window_bytes: int
-) -> None:
+def test_what_flows_is_as_if_one_by_one(steps: list[tuple[Any, ...]], window_bytes: int) -> None:
     there = Stream()
     limits = there.near.here.limits.all
     limits.window_bytes = window_bytes

@@ -130,7 +130,7 @@ FLOW = st.lists(
 
 @settings(max_examples=100, deadline=None)
 @given(FLOW)
-def test_each_message_comes_once_and_in_order_whenever_the_link_breaks(
+def test_each_message_comes_once_in_order_whenever_links_break(
     steps: list[tuple[Any, ...]],
 ) -> None:
     there = Pair()

@@ -62,9 +62,7 @@ def test_what_a_merge_brings_for_another_client_was_not_there_for_that_before() 
 
 
 @pytest.mark.parametrize("under", [0, 9])
-def test_an_id_that_a_client_may_hold_by_the_word_of_one_side_is_finished_by_the_other(
-    under: int,
-) -> None:
+def test_an_id_that_a_client_may_hold_of_one_side_is_finished_by_the_other(under: int) -> None:
     """Its PUBREC was on the way: PUBREL is nothing to who does not hold it, and what it lacks comes in its turn."""
     one, other = parted(1)
     attach(other, "c", 8)
@@ -81,9 +79,7 @@ def test_an_id_that_a_client_may_hold_by_the_word_of_one_side_is_finished_by_the
 
 def test_what_a_client_has_finished_that_a_part_of_a_copy_had_for_it_does_not_come_back() -> None:
     """Nobody who knew the client had seen that for it; but it was in its queue."""
-    one = begun(1, 5)
-    subscribe(one, "c")
-    former = begun(2, 6, one)
+    one, former = parted()
     take(former, 1)
     part = begun(0, 9)
     part.see((ORIGIN, 1))
@@ -233,8 +229,7 @@ def test_who_wants_a_topic_is_asked_once_until_something_changes(seed: int) -> N
 
 
 def test_when_everybody_has_handed_in_earlier_lineages_are_one_number() -> None:
-    state = begun(1, 5)
-    subscribe(state, "c")
+    state, _ = parted()
     for epoch in range(2, 50):
         state.begin((epoch, 5))
         state.forget_forks()
@@ -242,8 +237,7 @@ def test_when_everybody_has_handed_in_earlier_lineages_are_one_number() -> None:
     assert len(state.included) == 2
     assert includes(state.included, (17, 5), 1000)
     assert not includes(state.included, (50, 6), 1)
-    old = begun(1, 5)
-    subscribe(old, "c")
+    old, _ = parted()
     take(state, 1)
     finish(state, "c", 1)
     merge(state, old)

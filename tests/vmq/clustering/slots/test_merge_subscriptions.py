@@ -69,9 +69,7 @@ def test_who_asks_again_for_what_an_older_copy_has_still_keeps_it() -> None:
 
 @pytest.mark.parametrize("packet", [7, 8])
 @pytest.mark.parametrize("is_over", [False, True])
-def test_what_a_client_has_of_a_later_owner_that_it_asked_as_well_it_gets_no_more(
-    packet: int, is_over: bool
-) -> None:
+def test_what_a_client_has_of_a_later_owner_it_gets_no_more(packet: int, is_over: bool) -> None:
     """The earlier owner has the request, or another, and a message that the client has had meanwhile."""
     one = states.begun(1, 5)
     states.attach(one, "c", 3)
@@ -91,9 +89,7 @@ def test_what_a_client_has_of_a_later_owner_that_it_asked_as_well_it_gets_no_mor
 
 
 @pytest.mark.parametrize(("life", "left"), [(1, [1, 2]), (2, [1, 2, 3])])
-def test_what_an_owner_saw_before_its_client_asked_it_has_not_seen_for_what_that_asked_elsewhere(
-    life: int, left: list[int]
-) -> None:
+def test_what_came_before_its_client_asked_was_not_seen_for_it(life: int, left: list[int]) -> None:
     """Once it knows a later life of the origin's store, it may have seen before all of an earlier one."""
     one = states.begun(1, 5)
     states.attach(one, "c", 3)
@@ -153,9 +149,7 @@ def test_what_had_been_seen_is_not_kept_when_nobody_has_a_fork() -> None:
 
 
 @pytest.mark.parametrize(("life", "is_clean"), [(5, False), (5, True), (4, False)])
-def test_what_a_dead_owner_knows_is_older_than_a_later_connection(
-    life: int, is_clean: bool
-) -> None:
+def test_what_a_dead_owner_wrote_is_older_than_what_follows(life: int, is_clean: bool) -> None:
     one = states.begun(1, 5)
     other = states.begun(2, 6, one)
     states.attach(one, "c", 3)

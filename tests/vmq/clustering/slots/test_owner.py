@@ -187,7 +187,7 @@ def test_what_a_client_has_by_the_word_of_its_front_is_not_sent_again(world: Wor
     assert world.to_client() == ([], 2)
 
 
-def test_a_front_gets_nothing_for_a_client_before_it_hears_of_its_attachment(world: World) -> None:
+def test_a_front_gets_nothing_before_it_knows_that_its_client_is_attached(world: World) -> None:
     """Another side knew of the connection, which ends its session: that this one has messages for it, nobody knew."""
     follower = world.serve()
     world.subscribe("c")
@@ -253,7 +253,7 @@ def test_nothing_of_a_fork_is_sent_while_another_may_have_what_goes_before_it(wo
     assert world.to_client()[0] == [(ORIGIN, 1), (ORIGIN, 2)]
 
 
-def test_a_client_is_told_of_no_session_that_its_connection_began_or_ended(world: World) -> None:
+def test_no_client_is_told_of_a_session_that_its_connection_began_or_ended(world: World) -> None:
     """Its front asks again if the answer does not come."""
     world.deny(2, 3)
     world.attach()
@@ -357,7 +357,7 @@ def test_a_former_followers_copy_goes_when_the_next_one_is_whole(world: World) -
     assert [each.slot for each in world.sent(ForkIncluded, first)] == [SLOT]
 
 
-def test_who_is_about_to_leave_follows_no_more_unless_nobody_else_could(world: World) -> None:
+def test_who_is_leaving_follows_no_more_at_once_unless_nobody_else_could(world: World) -> None:
     world.deny(2, 3)
     (first,) = world.owner.view.followers
     other = 5 - first
@@ -393,7 +393,7 @@ def test_what_a_follower_confirmed_holds_for_one_life_of_it(world: World) -> Non
     assert world.owner.safe_version() == version
 
 
-def test_who_was_held_up_takes_nothing_until_others_deny_again_to_have_forks(world: World) -> None:
+def test_who_was_held_up_takes_nothing_until_others_deny_forks_again(world: World) -> None:
     follower = world.serve()
     world.sent(AskFork)
     world.now += 900
@@ -401,10 +401,9 @@ def test_who_was_held_up_takes_nothing_until_others_deny_again_to_have_forks(wor
     assert [each.slot for each in world.sent(AskFork)] == [SLOT, SLOT]
     world.offer(1)
     assert (ORIGIN, 1) not in world.owner.state.context
+    known = {follower: (world.lineage, world.owner.state.version)}
     for store in (2, 3):
-        has = world.lineage, world.owner.state.version
-        if store != follower:
-            has = words.NO_LINEAGE, 0
+        has = known.get(store, (words.NO_LINEAGE, 0))
         world.receive(store, NoFork(SLOT, world.lineage, *has))
     assert world.sent(StatePart) == [], "the follower has all that it had"
     world.offer(1)
@@ -420,7 +419,7 @@ def test_a_newer_lineage_ends_this_one(world: World) -> None:
     assert world.slots.view(SLOT) == newer
 
 
-def test_an_origin_hears_what_a_full_queue_took_with_room_or_after_a_while(world: World) -> None:
+def test_an_origin_hears_what_a_full_queue_took_when_there_is_room_or_later(world: World) -> None:
     limits = QueueLimits(1)
     limits.online, limits.pauses = 1, True
     world.here.limits.set(limits)

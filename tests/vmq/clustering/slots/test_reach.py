@@ -74,9 +74,7 @@ def test_a_node_that_was_held_up_has_missed_nothing() -> None:
     assert reach.is_up(2)
 
 
-def test_others_may_have_missed_a_node_that_was_held_up_for_nearly_as_long_as_it_may_be_silent() -> (
-    None
-):
+def test_others_may_have_missed_a_node_held_up_nearly_as_long_as_it_may_be_silent() -> None:
     reach = reach_of(2)
     now = pass_time(reach, 0, TIMEOUT)
     for hold, holds in ((TIMEOUT - 2 * INTERVAL, 0), (TIMEOUT - INTERVAL, 1), (INTERVAL, 1)):

@@ -47,9 +47,7 @@ def test_what_a_session_leaves_that_expires_is_for_other_members(is_last: bool) 
 
 
 @pytest.mark.parametrize("is_over", [False, True], ids=["unsubscribes", "begins anew"])
-def test_what_a_member_leaves_is_kept_while_the_disk_does_not_give_the_queue_of_the_next(
-    is_over: bool,
-) -> None:
+def test_what_a_member_leaves_is_kept_while_the_disk_gives_no_next_queue(is_over: bool) -> None:
     world, disk, follower = on_a_failing_disk()
     join(world, "d")
     offer(world, 1)
