@@ -58,7 +58,7 @@ ABLATIONS: dict[str, Ablation] = {
     "safe": Ablation(
         "an acknowledgement waits until owner and followers have it on disk",
         ((OwnedSlot, "safe_version", lambda self: self.state.version),),
-        (("wipe", "kill"), (1,)),
+        (("wipe", "kill"), (6,)),
     ),
     "records": Ablation(
         "at QoS 2 a record is safe before the packet that relies on it is sent",
@@ -73,7 +73,7 @@ ABLATIONS: dict[str, Ablation] = {
     "client": Ablation(
         "a side has seen a message for a client only if it knows the client",
         ((merge, "_seen", without.whole_context),),
-        (("split", "deaf"), (16,)),
+        (("split", "deaf"), (19,)),
     ),
     "unclaimed": Ablation(
         "an owner without a current copy keeps messages for clients whom it does not know",
