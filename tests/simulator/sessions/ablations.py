@@ -78,7 +78,7 @@ ABLATIONS: dict[str, Ablation] = {
     "unclaimed": Ablation(
         "an owner without a current copy keeps messages for clients whom it does not know",
         ((SlotCopy, "is_current", without.is_current),),
-        (("split", "deaf"), (16,)),
+        (("split", "deaf"), (20,)),
     ),
     "anew": Ablation(
         "what a client ended before it asked for it anew has ended, wherever it is read late",
@@ -104,7 +104,7 @@ ABLATIONS: dict[str, Ablation] = {
     "told": Ablation(
         "a client is not told of a session that its own connection has begun, or ended",
         ((attachments, "is_told_of", lambda asked, state, is_new: True),),
-        (("disk",), (0,)),
+        (("disk",), (1,)),
     ),
     "first": Ablation(
         "a slot knows which connection has begun a session: any other is told of it, though the first answer was lost",
