@@ -127,6 +127,8 @@ class Producer:
         self._turn = 0
         self._attempt = 0
         self._heard_at = 0.0
+        #: It is looked whether anything was heard, and so on while batches are under way.
+        self._looks = False
         self._is_due = False
         self._paused: list[Output] = []
         self.is_closed = False
@@ -310,7 +312,7 @@ class Producer:
         candidates = road.candidates(self.group)
         if not self._flying:
             self._heard_at = road.now()
-            road.later(AGAIN, self._look)
+            self._look_in(AGAIN)
         boot, attempt, is_first = sent.mark.boot, self._attempt, sent is self._waiting[0]
 
         def answer(status: int, _leader: str) -> None:
@@ -326,13 +328,20 @@ class Producer:
         road.later(SOON, self._go_on)
         return False
 
+    def _look_in(self, seconds: float) -> None:
+        """One timer for all batches: the next one begins before the last one's would be due."""
+        if not self._looks:
+            self._looks = True
+            self._road.later(seconds, self._look)
+
     def _look(self) -> None:
         """Nothing was heard for long: it is handed in again, to somebody else."""
+        self._looks = False
         if not self._flying or self.is_closed:
             return
         left = self._heard_at + AGAIN - self._road.now()
         if left > 0:
-            self._road.later(left, self._look)
+            self._look_in(left)
         else:
             self._turn += 1
             self.again()

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
-from unittest.mock import Mock, patch
+from unittest.mock import Mock, call, patch
 
 import pytest
 from hypothesis import given, settings
@@ -89,7 +89,7 @@ class Road:
 
     def run(self, until: float) -> None:
         while self.calls and min(self.calls)[0] <= until:
-            each = min(self.calls, key=lambda call: call[:2])
+            each = min(self.calls, key=lambda each: each[:2])
             self.calls.remove(each)
             self.time = max(self.time, each[0])
             each[2]()
@@ -102,9 +102,20 @@ def put(producer: Producer, payload: bytes, publisher: Output | None = None) -> 
     return producer.added(len(payload), publisher)
 
 
+def put_some(producer: Producer, road: Road, count: int, pause: float) -> None:
+    for number in range(count):
+        put(producer, b"%d" % number)
+        road.run(road.time + pause)
+
+
 @pytest.fixture
 def road() -> Road:
     return Road()
+
+
+@pytest.fixture
+def producer(road: Road) -> Producer:
+    return Producer("g", "quorum", road, lambda _count: None)
 
 
 def test_every_message_is_there_once_in_order() -> None:
@@ -126,12 +137,14 @@ def test_every_message_is_there_once_in_order() -> None:
             assert producer.size == 0
 
 
-def test_what_the_log_has_committed_needs_no_answer(road: Road) -> None:
-    producer = Producer("g", "quorum", road, lambda _count: None)
+def test_one_timer_sees_to_all_batches(road: Road, producer: Producer) -> None:
+    put_some(producer, road, 50, 0.1)
+    assert (producer.safe.reached, len(road.calls)) == (50, 1)
+
+
+def test_what_the_log_has_committed_needs_no_answer(road: Road, producer: Producer) -> None:
     with patch.object(road, "_arrive", lambda *_: None):
-        for number in range(3):
-            put(producer, b"%d" % number)
-            road.run(road.time + 0.1)
+        put_some(producer, road, 3, 0.1)
     for other in (Mark("node", "an earlier life", 0, 3), Mark("node", "0001", 3, 1)):
         assert not producer.confirm([other])
     for rows, batches in ((Mark("node", "0001", 0, 1), 1), (Mark("node", "0001", 0, 3), 2)):
@@ -167,15 +180,12 @@ def test_what_a_leader_leaves_out_is_counted(road: Road, left_out: int, lost: in
 @pytest.mark.parametrize("batches", [1, 2, 3, 4])
 @pytest.mark.parametrize("leader", ["a", "b", "c"])
 def test_who_leads_is_found_however_many_batches_are_under_way(
-    batches: int, leader: str, road: Road
+    batches: int, leader: str, road: Road, producer: Producer
 ) -> None:
     """Each of them is answered by who does not lead, all at once; one answer is enough to ask the next."""
     road.delay = (0.01, 0.01)
     road.leader = "nobody"
-    producer = Producer("g", "quorum", road, lambda _count: None)
-    for number in range(batches):
-        put(producer, b"%d" % number)
-        road.run(road.time + 0.003)
+    put_some(producer, road, batches, 0.003)
     road.run(road.time + 0.5)
     road.leader = leader
     road.run(road.time + 5)
@@ -183,12 +193,11 @@ def test_who_leads_is_found_however_many_batches_are_under_way(
     assert road.asked < 100, "nobody is asked again and again"
 
 
-def test_what_waits_goes_to_the_group_that_a_partition_has_now(road: Road) -> None:
+def test_what_waits_goes_to_the_group_that_a_partition_has_now(
+    road: Road, producer: Producer
+) -> None:
     road.leader = "nobody"
-    producer = Producer("g", "quorum", road, lambda _count: None)
-    for number in range(3):
-        put(producer, b"%d" % number)
-        road.run(road.time + 0.01)
+    put_some(producer, road, 3, 0.01)
     road.leader = "a"
     road.known = Producers()
     producer.move_to("another")
@@ -199,11 +208,9 @@ def test_what_waits_goes_to_the_group_that_a_partition_has_now(road: Road) -> No
     assert producer.safe.reached == 4
 
 
-def test_nobody_waits_for_a_partition_that_is_no_more(road: Road) -> None:
+def test_nobody_waits_for_a_partition_that_is_no_more(road: Road, producer: Producer) -> None:
     road.leader = "nobody"
-    producer = Producer("g", "quorum", road, lambda _count: None)
-    for number in range(3):
-        put(producer, b"%d" % number)
+    put_some(producer, road, 3, 0)
     road.run(1)
     producer.give_up()
     assert (producer.safe.reached, producer.size, producer.waiting) == (3, 0, 0)
@@ -212,19 +219,19 @@ def test_nobody_waits_for_a_partition_that_is_no_more(road: Road) -> None:
     assert not road.rows
 
 
-def test_a_publisher_is_read_no_more_while_too_much_waits(road: Road) -> None:
+def test_a_publisher_is_read_no_more_while_too_much_waits(road: Road, producer: Producer) -> None:
     road.leader = "nobody"
-    producer = Producer("g", "quorum", road, lambda _count: None)
     publisher = Mock()
     put(producer, b"x" * (PAUSE + 1), publisher)
+    assert publisher.method_calls == [call.pause()]
     assert producer.has_room(LIMIT // 2)
     assert not producer.has_room(LIMIT)
     road.run(5)
-    assert [each[0] for each in publisher.method_calls] == ["pause"]
+    assert publisher.method_calls == [call.pause()]
     road.leader = "b"
     road.run(20)
     assert producer.safe.reached == 1
-    assert [each[0] for each in publisher.method_calls] == ["pause", "resume"]
+    assert publisher.method_calls == [call.pause(), call.resume()]
 
 
 def test_what_has_no_place_waits_for_it(road: Road) -> None:
@@ -347,8 +354,9 @@ def test_what_an_earlier_life_kept_goes_on_where_nothing_is_kept_any_more(road: 
     assert producer.safe.reached == 3
 
 
-def test_rows_that_come_whole_are_cut_into_batches_that_travel(road: Road) -> None:
-    producer = Producer("g", "quorum", road, lambda _count: None)
+def test_rows_that_come_whole_are_cut_into_batches_that_travel(
+    monkeypatch: pytest.MonkeyPatch, road: Road, producer: Producer
+) -> None:
     rows = Gathering()
     rows.add_run(b"t", [b"%d" % number for number in range(3 * MAX_ROWS)], 1, "c", 0)
     rows.add_run(b"t", [b"x" * BATCH_BYTES, b"y" * 10], 1, "c", 0)
