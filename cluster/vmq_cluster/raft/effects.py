@@ -1,7 +1,5 @@
 """What a node's groups ask of the world, in the order in which it is to be done."""
 
-from dataclasses import dataclass
-
 from msgspec import Struct
 
 from vmq_cluster.raft.members import Members
@@ -23,24 +21,21 @@ class Ballot(Struct, array_like=True, frozen=True):
     epoch: int = 0
 
 
-@dataclass(slots=True, frozen=True)
-class Save:
+class Save(Struct, frozen=True):
     """This is on disk, synced, before anything that follows leaves the node."""
 
     group: str
     ballot: Ballot
 
 
-@dataclass(slots=True, frozen=True)
-class Send:
+class Send(Struct, frozen=True):
     """Hand this to the link to a node; it may get lost, come twice or late."""
 
     peer: str
     envelope: Envelope
 
 
-@dataclass(slots=True, frozen=True)
-class Committed:
+class Committed(Struct, frozen=True):
     """Everything before `end` is committed here: readers may see it.
 
     `own`: rows of this node's producers among it that another leader took, all of each mark.
@@ -51,8 +46,7 @@ class Committed:
     own: tuple[Mark, ...] = ()
 
 
-@dataclass(slots=True, frozen=True)
-class Answered:
+class Answered(Struct, frozen=True):
     """What became of an append or a question.
 
     `done`: it is committed, and was before `end`. Else nobody knows, or it was not taken: ask the leader.
@@ -64,8 +58,7 @@ class Answered:
     end: int
 
 
-@dataclass(slots=True, frozen=True)
-class Led:
+class Led(Struct, frozen=True):
     """The group's leader is another one now, "" if none is known."""
 
     group: str
@@ -73,8 +66,7 @@ class Led:
     term: int
 
 
-@dataclass(slots=True, frozen=True)
-class Uncertain:
+class Uncertain(Struct, frozen=True):
     """Rows from `first` to before `end` may be lost: a group went on though a majority may have forgotten.
 
     `given_up`: an operator has given up what nobody had whole.
@@ -86,15 +78,13 @@ class Uncertain:
     given_up: bool = False
 
 
-@dataclass(slots=True, frozen=True)
-class Removed:
+class Removed(Struct, frozen=True):
     """This replica is no member any more; its files may go when the meta group says so."""
 
     group: str
 
 
-@dataclass(slots=True, frozen=True)
-class Failed:
+class Failed(Struct, frozen=True):
     """A group raised an error (`OSError`: its disk's): it is closed here, and the others go on."""
 
     group: str

@@ -369,10 +369,11 @@ class Leading:
             if is_due:
                 self._name_files(name, progress, now)
             return
-        wait_until = progress.sent + self._patience(name, progress)
-        if progress.next < log.end and now < wait_until:
-            self.tells_at = min(self.tells_at, wait_until)
-            return
+        if progress.next < log.end:
+            wait_until = progress.sent + self._patience(name, progress)
+            if now < wait_until:
+                self.tells_at = min(self.tells_at, wait_until)
+                return
         while progress.next < log.end and len(progress.flying) < self._window(progress):
             batches = log.read(progress.next, options.append_bytes)
             if not batches:

@@ -27,12 +27,12 @@ class Members(Struct, array_like=True, frozen=True):
 
     def has_majority(self, names: Iterable[str]) -> bool:
         """Whether most voters are among these."""
-        return len(set(names).intersection(self.voters)) >= self.majority
+        return 2 * len(set(names).intersection(self.voters)) > len(self.voters)
 
     def agreed(self, values: Callable[[str], int]) -> int:
         """The highest number that a majority of the voters has reached."""
         reached = sorted(map(values, self.voters), reverse=True)
-        return reached[self.majority - 1] if reached else 0
+        return reached[len(reached) // 2] if reached else 0
 
     def can_follow(self, before: "Members") -> bool:
         """Whether this is one change away: at most one voter more, or one less."""

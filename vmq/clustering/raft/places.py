@@ -218,7 +218,9 @@ class Places:
         """Whom to hand rows for a group, its leader first if that is known."""
         key = self.keys.get(group)
         voters: Iterable[str] = () if key is None else self.places[key].voters
-        return list(dict.fromkeys(each for each in (self.leaders.get(group, ""), *voters) if each))
+        found = dict.fromkeys((self.leaders.get(group, ""), *voters))
+        found.pop("", None)
+        return list(found)
 
     def is_member(self, place: ReplicaPlace, lead: Lead | None) -> bool:
         """Whether this node is to have a replica, or still has one that counts."""

@@ -126,6 +126,8 @@ class DamagedRanges:
     @property
     def ranges(self) -> list[tuple[int, int]]:
         """What cannot be read: first, end."""
+        if not self._segments:  # each step of a group asks
+            return []
         return [lacking for each in self._segments for lacking in each.lacks]
 
     def meets(self, base: int, end: int) -> bool:

@@ -36,7 +36,9 @@ class GroupTurns:
         self._work: deque[Callable[[], None] | None] = deque()
         #: A token for each of them, at least: what the thread waits for.
         self._tokens: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=run, name=name, daemon=True)
+        self._run = run
+        self._runs = False
+        self._thread = threading.Thread(target=self._work_until_end, name=name, daemon=True)
         #: Held by whoever makes a pass.
         self.turn = threading.Lock()
         self.is_stopping = False
@@ -45,7 +47,14 @@ class GroupTurns:
 
     def start(self) -> None:
         """Starts the thread."""
+        self._runs = True
         self._thread.start()
+
+    def _work_until_end(self) -> None:
+        try:
+            self._run()
+        finally:
+            self._runs = False
 
     def put(self, work: Callable[[], None] | None) -> None:
         """Has the thread do something, in the order in which that is put; None: end."""
@@ -80,7 +89,7 @@ class GroupTurns:
 
     def enter(self) -> bool:
         """Whether it is the caller's turn, until it releases `turn`: the thread rests, and nothing waits for it."""
-        may_go = not self._work and not self.is_stopping and self._thread.is_alive()
+        may_go = not self._work and not self.is_stopping and self._runs
         return may_go and self.turn.acquire(blocking=False)
 
     def stop(self, patience: float) -> None:
