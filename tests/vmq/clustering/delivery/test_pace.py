@@ -54,7 +54,7 @@ def test_two_at_the_same_time_count_as_many() -> None:
     node.come("a", is_alone=True)
     node.run(0.001)
     assert [name for _, name in node.left] == ["a", "b"]
-    node.run(0.001)
+    node.run(PACE)
     assert node.left[2:] == [(PACE, "a")]
 
 
