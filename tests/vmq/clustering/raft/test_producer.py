@@ -355,7 +355,7 @@ def test_what_an_earlier_life_kept_goes_on_where_nothing_is_kept_any_more(road: 
 
 
 def test_rows_that_come_whole_are_cut_into_batches_that_travel(
-    monkeypatch: pytest.MonkeyPatch, road: Road, producer: Producer
+    road: Road, producer: Producer
 ) -> None:
     rows = Gathering()
     rows.add_run(b"t", [b"%d" % number for number in range(3 * MAX_ROWS)], 1, "c", 0)

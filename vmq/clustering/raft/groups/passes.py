@@ -49,8 +49,6 @@ class LoopPasses:
         #: What is told in the present pass, whoever makes it.
         self._events: list[Callable[[], None]] = []
         self._boots = 0
-        #: When others are to be told something, and when the loop looks whether it is time.
-        self._tells_at = self._looks_at = AT_NO_TIME
         self.is_closed = False
 
     def take(self, take: Take) -> None:
@@ -100,9 +98,9 @@ class LoopPasses:
 
     def _look(self) -> None:
         """Time for leaders to say something, unless they did with what came meanwhile."""
-        self._looks_at = AT_NO_TIME
+        self._groups.looks_at = AT_NO_TIME
         now = time.monotonic()
-        if now < self._tells_at:
+        if now < self._groups.tells_at:
             self._look_later(now)
         elif self._groups.turns.enter():
             self._end(now)
@@ -110,9 +108,10 @@ class LoopPasses:
             self._groups.turns.wake()
 
     def _look_later(self, now: float) -> None:
-        if self._tells_at < self._looks_at:
-            self._looks_at = self._tells_at
-            self._loop.call_later(max(0.0, self._tells_at - now) + _ROUNDED, self._look)
+        tells_at = self._groups.tells_at
+        if tells_at < self._groups.looks_at:
+            self._groups.looks_at = tells_at
+            self._loop.call_later(max(0.0, tells_at - now) + _ROUNDED, self._look)
 
     def _end(self, now: float) -> None:
         """The end of a pass, and of the loop's turn."""
@@ -122,7 +121,7 @@ class LoopPasses:
         """Carries out what a pass came to, and this; returns what was told."""
         try:
             self._groups.add(effects)
-            self._tells_at = self._groups.finish_routine(now)
+            self._groups.finish_routine(now)
             events, self._events = self._events, []
         finally:
             self._groups.turns.turn.release()

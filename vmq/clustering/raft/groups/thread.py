@@ -42,6 +42,7 @@ from vmq_cluster.raft.group import Group
 from vmq_cluster.raft.host import Host
 from vmq_cluster.raft.messages import Append, Campaign, Files, Nudge, decode, encode
 from vmq_cluster.raft.options import RaftOptions
+from vmq_cluster.raft.progress import AT_NO_TIME
 
 log = logging.getLogger("vmq.cluster")
 
@@ -102,6 +103,8 @@ class GroupThread:
         self._due = 0.0
         #: While this node gives away what it leads: whose nodes are drained, and get nothing if others can.
         self._drained: Collection[str] | None = None
+        #: When leaders here have to tell what is committed, as of the last pass; and when the event loop sees to that.
+        self.tells_at = self.looks_at = AT_NO_TIME
         #: Why this node takes no part in its groups.
         self.failure = ""
 
@@ -139,11 +142,8 @@ class GroupThread:
         """What the machine asks for, in this pass."""
         self._effects += effects
 
-    def finish_routine(self, now: float) -> float:
-        """Ends the pass: carries out what follows from it if that is routine, too; else the thread does, first of all.
-
-        Returns when leaders here have to tell what is committed.
-        """
+    def finish_routine(self, now: float) -> None:
+        """Ends the pass: carries out what follows from it if that is routine, too; else the thread does, at once."""
         self._append_all(now)
         if now >= self.host.tells_at:
             self._effects += self.host.tell(now)
@@ -154,7 +154,7 @@ class GroupThread:
             self.turns.put(_nothing)
         if self.host.is_busy and self._due > now + TICK:
             self.turns.wake()  # groups that rested are to be ticked
-        return self.host.tells_at
+        self.tells_at = self.host.tells_at
 
     # --- the thread
 
@@ -181,7 +181,9 @@ class GroupThread:
         tick = now + min(pause, self.host.options.word)
         # The first group is ticked soon.
         self._due = tick if now >= self._due else min(self._due, tick)
-        return min(self._due, self.host.tells_at)
+        # The loop sets `looks_at` before it asks for `tells_at`, so one of both sees to what is to be told.
+        self.tells_at = self.host.tells_at
+        return self._due if self.looks_at <= self.tells_at else min(self._due, self.tells_at)
 
     def _pass(self) -> bool:
         """Does what there is to do; False: it is over."""

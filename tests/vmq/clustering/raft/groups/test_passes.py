@@ -2,7 +2,8 @@
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator
+from math import inf
 from pathlib import Path
 from time import monotonic
 from unittest.mock import patch
@@ -33,8 +34,7 @@ class LoopNode(Node):
 
     def row(self, size: int = 100) -> Take:
         made = self.take("x", [b"%d" % self.next])
-        made.mark = type(made.mark)("x", "b", self.next, 1)
-        made.size = size
+        made.mark, made.size = type(made.mark)("x", "b", self.next, 1), size
         self.next += 1
 
         def answer(status: int) -> None:
@@ -53,28 +53,30 @@ class LoopNode(Node):
         return self.done_in[before:]
 
 
-async def test_a_few_rows_are_taken_in_the_loop(tmp_path: Path) -> None:
-    node = LoopNode(tmp_path, "os")
+@pytest.fixture
+async def node(tmp_path: Path) -> AsyncIterator[LoopNode]:
+    made = LoopNode(tmp_path, "os")
+    yield made
+    made.thread.stop()
+
+
+async def test_a_few_rows_are_taken_in_the_loop(node: LoopNode) -> None:
     assert await node.put(*(node.row() for _ in range(10))) == 10 * [LOOP]
     assert payloads(node.partition) == [b"%d" % number for number in range(10)]
-    node.thread.stop()
 
 
-async def test_what_may_take_long_is_the_threads(tmp_path: Path) -> None:
-    node = LoopNode(tmp_path, "os")
+async def test_what_may_take_long_is_the_threads(node: LoopNode, tmp_path: Path) -> None:
     assert await node.put(node.row(), node.row(LITTLE + 1), node.row()) == [LOOP, THREAD, THREAD]
     with patch.object(node.partition, "segment_age", 0.0):
         assert await node.put(node.row()) == [THREAD], "a segment begins"
-    node.thread.stop()
     (tmp_path / "synced").mkdir()
-    node = LoopNode(tmp_path / "synced", "fsync")
-    assert await node.put(node.row()) == [THREAD], "the disk is waited for"
-    node.thread.stop()
+    synced = LoopNode(tmp_path / "synced", "fsync")
+    assert await synced.put(synced.row()) == [THREAD], "the disk is waited for"
+    synced.thread.stop()
 
 
-async def test_what_retention_takes_goes_with_the_look_of_the_thread(tmp_path: Path) -> None:
+async def test_what_retention_takes_goes_with_the_look_of_the_thread(node: LoopNode) -> None:
     """The next rows are the loop's, which is not to wait for files that are deleted."""
-    node = LoopNode(tmp_path, "os")
     with patch.object(node.partition, "segment_age", 0.0):
         for _ in range(5):
             await node.put(node.row())
@@ -86,12 +88,10 @@ async def test_what_retention_takes_goes_with_the_look_of_the_thread(tmp_path: P
         return present(node.partition.log).first
 
     assert await asyncio.wrap_future(node.thread.turns.call(look)) > 0
-    node.thread.stop()
 
 
 @pytest.mark.parametrize("stage", ["work", "pass"])
-async def test_the_loop_overtakes_nothing_and_waits_for_nothing(tmp_path: Path, stage: str) -> None:
-    node = LoopNode(tmp_path, "os")
+async def test_the_loop_overtakes_nothing_and_waits_for_nothing(node: LoopNode, stage: str) -> None:
     may_go, is_there = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -110,16 +110,13 @@ async def test_the_loop_overtakes_nothing_and_waits_for_nothing(tmp_path: Path, 
     await _turn()
     assert not node.done_in, "what came before is not done yet"
     may_go.set()
-    count = node.next
-    await until(lambda: len(node.done_in) == count)
+    await until(lambda: len(node.done_in) == node.next)
     assert set(node.done_in) == {THREAD}
     while await node.put(node.row()) != [LOOP]:
         pass  # the thread is at the end of its pass still
-    node.thread.stop()
 
 
-async def test_nothing_is_taken_once_the_thread_has_ended(tmp_path: Path) -> None:
-    node = LoopNode(tmp_path, "os")
+async def test_nothing_is_taken_once_the_thread_has_ended(node: LoopNode) -> None:
     node.thread.stop()
     assert not node.thread.turns.enter()
     node.passes.take(node.row())
@@ -127,11 +124,23 @@ async def test_nothing_is_taken_once_the_thread_has_ended(tmp_path: Path) -> Non
     assert not node.done_in
 
 
+async def test_one_of_thread_and_loop_sees_to_what_is_to_be_told(node: LoopNode) -> None:
+    thread = node.thread
+
+    def due(looks_at: float) -> float:
+        group = thread.host.telling["g"] = present(thread.opened["g"].group)
+        present(group.leading).tells_at, thread.looks_at = 0.0, looks_at
+        return thread._next()
+
+    found = [await asyncio.wrap_future(thread.turns.call(due, each)) for each in (inf, 1.0, 0.0)]
+    assert (found[:2], found[2] > 0) == ([0.0, 0.0], True)
+    with thread.turns.turn:
+        thread.tells_at = monotonic() + 60
+        node.passes._look()
+        assert thread.looks_at == thread.tells_at
+
+
 async def _turn() -> None:
-    """The loop has done what was to be done soon."""
-    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    set_result: Callable[[None], None] = done.set_result
-    asyncio.get_running_loop().call_soon(
-        lambda: asyncio.get_running_loop().call_soon(set_result, None)
-    )
-    await done
+    """The loop has done what was to be done soon, and what that had it do soon."""
+    for _ in range(2):
+        await asyncio.sleep(0)
