@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 from vmq.clustering.raft.groups.thread import GroupThread
 from vmq.clustering.raft.places import Places, partitions_text
 from vmq.clustering.raft.publishing import moves_of
-from vmq.clustering.raft.records import GroupRecords, Lead, Loss, decode, node_of
+from vmq.clustering.raft.records import GroupRecords, Lead, Loss, node_of
+from vmq_cluster.keyed_records import decode
 from vmq_cluster.raft.placement import apart, leaders
 
 if TYPE_CHECKING:

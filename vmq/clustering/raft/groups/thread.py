@@ -260,9 +260,8 @@ class GroupThread:
                     if effect.leader == self.name and effect.group in self.opened:
                         self._aim(self.opened[effect.group], now)
                 case Uncertain():
-                    self._outside.on_uncertain(
-                        effect.group, effect.first, effect.end, effect.given_up
-                    )
+                    lost = (effect.first, effect.end, effect.given_up)
+                    self._outside.on_uncertain(effect.group, *lost)
                 case Failed():
                     self._fail(effect.group, effect.error)
                 case Save() | Removed():
@@ -276,9 +275,7 @@ class GroupThread:
             except OSError as error:
                 if self.failure != str(error):
                     self.failure = str(error)
-                    log.error(
-                        "votes cannot be written: %s; this node takes no part until they can", error
-                    )
+                    log.error("no part is taken until votes can be written: %s", error)
                 if self.turns.is_stopping:
                     raise
                 time.sleep(_RETRY)
@@ -470,10 +467,7 @@ class GroupThread:
         return bool(self._do(group, group.transfer, to, now))
 
     def recover(self, names: list[str], system: list[str]) -> dict[str, str]:
-        """Has groups without a leader go on with this node's replica alone, those of no stream (`system`) if it counts.
-
-        Returns why not, by group.
-        """
+        """Has groups without a leader go on here alone, those of no stream (`system`) if it counts; says why not."""
         return groups_of_node.recover(self.opened, self.name, names, system, self._do, self.failed)
 
     def give_up(self, names: list[str]) -> dict[str, str]:
