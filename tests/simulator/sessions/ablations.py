@@ -134,7 +134,7 @@ ABLATIONS: dict[str, Ablation] = {
     "finished": Ablation(
         "what a client does not send again before anything new, it has finished with another owner",
         ((FrontConnection, "knows", without.ignore), *without.AT_ONCE),
-        (("split", "kill", "deaf"), (15,)),
+        (("split", "deaf"), (22,)),
         strict=False,
     ),
     "unanswered": Ablation(
