@@ -191,7 +191,7 @@ ABLATIONS: dict[str, Ablation] = {
     "one": Ablation(
         "of two that have a job queued one goes on",
         ((JobServing, "on_queued", _both),),
-        (("split",), (3,)),
+        (("split",), (1,)),
         piles=True,
     ),
     "moved": Ablation(
@@ -223,7 +223,7 @@ ABLATIONS: dict[str, Ablation] = {
     "vouching": Ablation(
         "a known key's job is on its hosts before anybody is told of it",
         ((JobVouching, "is_sure", _always),),
-        (("kill", "soon"), (185,)),
+        (("kill", "soon"), (226,)),
         piles=True,
         is_late=True,
     ),
