@@ -7,13 +7,13 @@ from typing import Final, NamedTuple
 
 from vmq.clustering.delivery.outboxes import Outboxes
 from vmq.clustering.messages.jobs import AskJobs, JobsFound
-from vmq.clustering.node.questions import Questions
+from vmq.clustering.node.questions import PeerQuestions
 
 log = logging.getLogger("vmq.cluster")
 
 #: Seconds that a node has to answer.
 PATIENCE: Final = 5.0
-#: Bytes of an answer: a longer one might hold up what else goes that way. Questions that are answered at a time.
+#: Bytes of an answer: a longer one might hold up what else goes that way. PeerQuestions that are answered at a time.
 _LONGEST: Final = 8 << 20
 _MOST: Final = 32
 
@@ -38,7 +38,7 @@ class JobQuestions:
 
     def __init__(self, outboxes: Outboxes) -> None:
         self._outboxes = outboxes
-        self._questions = Questions(outboxes, JobsFound)
+        self._questions = PeerQuestions(outboxes, JobsFound)
         self._tasks: set[asyncio.Task[None]] = set()
         #: Answers others; None: nobody does yet.
         self.answerer: JobsAnswerer | None = None

@@ -11,7 +11,7 @@ from vmq.clustering.messages.codec import AnyMessage
 Answer = TypeVar("Answer", bound=NodeAnswer)
 
 
-class Questions(Generic[Answer]):
+class PeerQuestions(Generic[Answer]):
     """The questions of one node that have answers of one type.
 
     Args:

@@ -15,7 +15,7 @@ from vmq.clustering.messages.sessions import (
     AwaySession,
     SessionFound,
 )
-from vmq.clustering.node.questions import Questions
+from vmq.clustering.node.questions import PeerQuestions
 from vmq.core.registry import Registry
 from vmq.core.subscriber import Subscriber
 from vmq.runtime.own_sessions import SessionFigures, disconnect, figures_of, unsubscribe
@@ -48,8 +48,8 @@ class SessionQuestions:
         self._slots = slots
         self._outboxes = outboxes
         self._registries = registries
-        self._sessions = Questions(outboxes, SessionFound)
-        self._away = Questions(outboxes, AwayFound)
+        self._sessions = PeerQuestions(outboxes, SessionFound)
+        self._away = PeerQuestions(outboxes, AwayFound)
         outboxes.on(AskSession, self._on_ask)
         outboxes.on(AskAway, self._on_ask_away)
 

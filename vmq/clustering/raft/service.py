@@ -24,13 +24,7 @@ from vmq.clustering.raft.meta import MetaDecisions, MetaGroup
 from vmq.clustering.raft.picture import GroupPicture, PictureNews
 from vmq.clustering.raft.places import Key, Places
 from vmq.clustering.raft.publishing import known_of, publish
-from vmq.clustering.raft.records import (
-    GROUPS,
-    GroupRecords,
-    MetaRecord,
-    ReplicaPlace,
-    node_of,
-)
+from vmq.clustering.raft.records import GROUPS, GroupRecords, MetaRecord, ReplicaPlace, node_of
 from vmq.clustering.raft.requests import GroupRequests
 from vmq.clustering.raft.roads import Roads
 from vmq.clustering.raft.standing import Observer

@@ -29,7 +29,7 @@ A_contra = TypeVar("A_contra", bound=NumberedAnswer, contravariant=True)
 T = TypeVar("T")
 
 
-class Questions(Generic[A_contra]):
+class RepeatedQuestions(Generic[A_contra]):
     """What this node asks. In the event loop.
 
     Args:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from vmq.clustering.delivery.outboxes import Outboxes
 from vmq.clustering.messages.streams import AskCopy, CopyFound
-from vmq.clustering.streams.asking import Questions
+from vmq.clustering.streams.asking import RepeatedQuestions
 
 if TYPE_CHECKING:
     from vmq.clustering.streams.view import StreamsView
@@ -33,7 +33,7 @@ class GivenCopies:
     def __init__(self, streams: "StreamsView", outboxes: Outboxes) -> None:
         self._streams = streams
         self._outboxes = outboxes
-        self._questions = Questions[CopyFound](streams.now(), _AGAIN)
+        self._questions = RepeatedQuestions[CopyFound](streams.now(), _AGAIN)
         #: The last question of each peer, and what comes of it: it may be asked again.
         self._answers: dict[str, tuple[int, asyncio.Future[bool]]] = {}
         #: Copies that become partitions of this node, which does not say so yet.

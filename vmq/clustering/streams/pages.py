@@ -12,7 +12,7 @@ import msgspec
 
 from vmq.clustering.delivery.outboxes import Outboxes
 from vmq.clustering.messages.streams import AskPage, PageFound
-from vmq.clustering.streams.asking import Questions, Readings, asked_in_loop
+from vmq.clustering.streams.asking import Readings, RepeatedQuestions, asked_in_loop
 from vmq.streams.log.cursor import LogReader, PartitionLog
 from vmq.streams.log.errors import StreamError
 from vmq.streams.log.message import StreamMessage
@@ -37,7 +37,7 @@ class Pages:
         self._outboxes = outboxes
         self._readings = readings
         self._loop = asyncio.get_running_loop()
-        self._questions = Questions[PageFound](streams.now(), _AGAIN)
+        self._questions = RepeatedQuestions[PageFound](streams.now(), _AGAIN)
         self.on_answer = self._questions.on_answer
 
     # --- what this node asks

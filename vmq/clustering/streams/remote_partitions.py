@@ -19,7 +19,7 @@ from vmq.clustering.messages.streams import (
     PageFound,
     PartitionRows,
 )
-from vmq.clustering.streams.asking import Questions, Readings, asked_in_loop
+from vmq.clustering.streams.asking import Readings, RepeatedQuestions, asked_in_loop
 from vmq.clustering.streams.pages import Pages
 from vmq.clustering.streams.rows import EMPTY, RowsError, newest_of, pack, unpack
 from vmq.streams.extents import extent_of
@@ -50,7 +50,7 @@ class RemotePartitions:
         self._streams = streams
         self._outboxes = outboxes
         self._loop = asyncio.get_running_loop()
-        self._questions = Questions[Offsets](streams.now(), _AGAIN)
+        self._questions = RepeatedQuestions[Offsets](streams.now(), _AGAIN)
         self._readings = Readings()
         self.pages = Pages(streams, outboxes, self._readings)
 
