@@ -124,7 +124,7 @@ class GroupService:
         self._may_since = self._loop.time()
         self._timer: asyncio.TimerHandle | None = None
         self._is_closed = False
-        self._is_leaving = False
+        self._is_leaving = self._has_left = False
         self._is_soon = False
         self._is_stale = True  # streams or members have changed since the last look
 
@@ -255,10 +255,12 @@ class GroupService:
         self._timer = None if self._is_closed else self._loop.call_at(due, self._look)
         if self._is_closed or not self._node.is_running:
             return
+        belongs = self._node.machine.membership.belongs
+        self._is_leaving &= not (belongs and self._has_left)  # it was let in again
+        self._has_left = not belongs
         if not self._is_leaving:
             # Again, if need be: others may have what an earlier life of this node wrote, and theirs may have stood.
-            name = self.places.name
-            self._records.offer(self._node.name, name, self._host, self._catalog.limit)
+            self._records.offer(self._node.name, self.places.name, self._host, self._catalog.limit)
         self.set_up(self._node.up)
         self._look_at_meta()
         self.requests.follow()

@@ -25,6 +25,7 @@ from tests.vmq.clustering.raft.replicas import (
 )
 from tests.vmq.clustering.stream_nodes import stream
 from tests.vmq.streams.support import options
+from vmq.admin import cluster
 from vmq.admin import streams as admin
 from vmq.admin.cluster import drain
 from vmq.admin.streams import list_streams, show_stream
@@ -235,7 +236,7 @@ async def test_who_leads_says_who_is_behind_and_takes_no_time_that_is_far_ahead(
 
 
 async def test_a_node_that_goes_leaves_fewer_copies_than_there_are_to_be(tmp_path: Path) -> None:
-    """Gone for a while, or for good: then there are two nodes for three copies."""
+    """Gone for a while, or for good: then there are two nodes for three copies, until it joins again."""
     async with replicated(tmp_path, *NAMES) as brokers:
         a = brokers["a"]
 
@@ -249,6 +250,9 @@ async def test_a_node_that_goes_leaves_fewer_copies_than_there_are_to_be(tmp_pat
         brokers["c"] = Broker(config)
         await brokers["c"].start()
         await until(lambda: not short())
+        assert await clustering(brokers["c"]).leave(30)
+        await cluster.join(brokers["c"], address(brokers["a"]))
+        await until(lambda: "c" in groups(a).places.replicas("s", 0))
         assert await clustering(brokers["c"]).leave(30)
         await brokers.pop("c").stop()
         await until(lambda: is_led(a) and sorted(groups(a).places.replicas("s", 0)) == ["a", "b"])
