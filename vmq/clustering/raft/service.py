@@ -311,8 +311,7 @@ class GroupService:
             self._note_failure(record.group, error)  # the next look tries it again
             return
         if self._meta_record is not None:
-            former = self._meta_record.group
-            log.error("the meta group %s counts no more: another cluster's does", former)
+            log.error("another cluster's meta group counts, not %s", self._meta_record.group)
             for each in self._system.values():
                 self.thread.post(each.close)
         self.thread.failed.pop(record.group, None)
