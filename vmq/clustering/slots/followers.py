@@ -77,9 +77,8 @@ class FollowerSet:
         state: Callable[[], dict[bytes, bytes]],
     ) -> None:
         """A follower says what it has; it gets what it lacks up to `version`, or the `state`, which is that."""
-        self.progress.pop(
-            store, None
-        )  # what follows is sent to it once the disk has given the state
+        # What follows is sent to it once the disk has given the state.
+        self.progress.pop(store, None)
         progress = FollowerProgress()
         oldest = self._log[0][0] if self._log else version + 1
         at = -1
