@@ -47,12 +47,6 @@ def acknowledge(queue: Queue, packet: bytes) -> None:
     queue.on_acknowledgements(packet[0] >> 4, packet)
 
 
-def acknowledge_all(queue: Queue) -> None:
-    """Acknowledges everything that is in flight, which is of QoS 1."""
-    sent = [mqtt.puback_packet(each.packet_id) for each in queue.inflight.values()]
-    acknowledge(queue, b"".join(sent))
-
-
 class Client:
     """A strict MQTT client over a connection of the house. Nothing is acknowledged by itself."""
 

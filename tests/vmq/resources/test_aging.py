@@ -8,86 +8,79 @@ from tests.vmq.support import WALL_START, House, publish_numbers, read_on, subsc
 from vmq.resources.aging import sweep
 
 
+@pytest.fixture
+def away(durable: House) -> House:
+    """Where what waits for "s", who is away, may be 100 seconds old."""
+    durable.options.max_age = 100
+    subscribed(durable, clean=False).lose()
+    return durable
+
+
 def look(house: House) -> None:
     asyncio.run(sweep(house.core, [house.registry]))
 
 
-def test_what_waits_too_long_is_dropped(durable: House) -> None:
-    durable.options.max_age = 100
-    subscribed(durable, clean=False).lose()
-    publish_numbers(durable, 1, 2)
-    durable.pass_time(60)
-    publish_numbers(durable, 3)
-    look(durable)
-    assert durable.queue("s").waiting() == 3
-    durable.pass_time(41)
-    look(durable)
-    assert durable.queue("s").waiting() == 1
-    assert durable.core.counters.queue_message_expired == 2
-    assert [(each.reason, each.messages) for each in durable.core.losses.take()] == [("expired", 2)]
-    assert read_on(durable.client("s", clean=False)) == [3]
+def left_after(house: House, seconds: float) -> int:
+    """How much waits for "s" when so much time has passed and somebody has looked."""
+    house.pass_time(seconds)
+    look(house)
+    return house.queue("s").waiting()
 
 
-def test_age_counts_across_restarts(durable: House) -> None:
-    durable.options.max_age = 100
-    subscribed(durable, clean=False).lose()
-    publish_numbers(durable, 1)
-    durable.pass_time(60)
-    durable.restart()
-    durable.pass_time(41)
-    look(durable)
-    assert durable.queue("s").waiting() == 0
-    assert read_on(durable.client("s", clean=False)) == []
+def test_what_waits_too_long_is_dropped(away: House) -> None:
+    publish_numbers(away, 1, 2)
+    away.pass_time(60)
+    publish_numbers(away, 3)
+    assert left_after(away, 0) == 3
+    assert left_after(away, 41) == 1
+    assert away.core.counters.queue_message_expired == 2
+    assert [(each.reason, each.messages) for each in away.core.losses.take()] == [("expired", 2)]
+    assert read_on(away.client("s", clean=False)) == [3]
+
+
+def test_age_counts_across_restarts(away: House) -> None:
+    publish_numbers(away, 1)
+    away.pass_time(60)
+    away.restart()
+    assert left_after(away, 41) == 0
+    assert read_on(away.client("s", clean=False)) == []
 
 
 @pytest.mark.parametrize("hours", (5, -5))
 @pytest.mark.parametrize("restarts", (False, True))
 def test_a_clock_that_is_set_makes_nothing_older_or_younger(
-    durable: House, hours: int, *, restarts: bool
+    away: House, hours: int, *, restarts: bool
 ) -> None:
-    durable.options.max_age = 100
-    subscribed(durable, clean=False).lose()
-    publish_numbers(durable, 1)
-    durable.pass_time(60)
-    durable.wall_clock.advance(hours * 3600)
-    publish_numbers(durable, 2)
+    publish_numbers(away, 1)
+    away.pass_time(60)
+    away.wall_clock.advance(hours * 3600)
+    publish_numbers(away, 2)
     if restarts:
-        durable.restart()
+        away.restart()
     for seconds, left in ((39, 2), (2, 1), (58, 1), (2, 0)):
-        durable.pass_time(seconds)
-        look(durable)
-        assert durable.queue("s").waiting() == left
+        assert left_after(away, seconds) == left
 
 
 def test_a_clock_that_begins_anew_at_each_boot_and_is_set_then_keeps_nothing_for_ever(
-    durable: House,
+    away: House,
 ) -> None:
     years = 50 * 365 * 86_400
-    durable.options.max_age = 100
-    subscribed(durable, clean=False).lose()
     for _ in range(3):
-        durable.wall_clock.advance(years)
-        publish_numbers(durable, 1)
-        durable.pass_time(99)
-        look(durable)
-        assert durable.queue("s").waiting() == 1
-        durable.pass_time(2)
-        look(durable)
-        assert durable.queue("s").waiting() == 0
-        durable.commit()
-        durable.wall_clock.advance(-years)
-        durable.restart()
+        away.wall_clock.advance(years)
+        publish_numbers(away, 1)
+        assert left_after(away, 99) == 1
+        assert left_after(away, 2) == 0
+        away.commit()
+        away.wall_clock.advance(-years)
+        away.restart()
 
 
 def test_what_came_before_the_option_has_its_age_too(durable: House) -> None:
     subscribed(durable, clean=False).lose()
     publish_numbers(durable, 1)
-    durable.pass_time(1000)
-    look(durable)
-    assert durable.queue("s").waiting() == 1
+    assert left_after(durable, 1000) == 1
     durable.options.max_age = 100
-    look(durable)
-    assert durable.queue("s").waiting() == 0
+    assert left_after(durable, 0) == 0
 
 
 @pytest.mark.parametrize("lifo", (False, True))
@@ -118,29 +111,24 @@ def test_qos_0_that_waits_for_a_socket_ages_too(house: House) -> None:
     assert take_numbers(client) == [2]
 
 
-def test_a_queue_whose_first_is_young_is_read_once(durable: House) -> None:
+def test_a_queue_whose_first_is_young_is_read_once(away: House) -> None:
     """A sweep over many queues costs nothing but a look at what is known."""
-    durable.options.max_age = 100
-    subscribed(durable, clean=False).lose()
-    publish_numbers(durable, *range(10))
-    look(durable)
-    queue = durable.queue("s")
-    assert (queue.seen_first, queue.seen_since) == (queue.first, int(durable.wall_clock() * 1000))
-    store = present(durable.store)
+    publish_numbers(away, *range(10))
+    look(away)
+    queue = away.queue("s")
+    assert (queue.seen_first, queue.seen_since) == (queue.first, int(away.wall_clock() * 1000))
+    store = present(away.store)
     store.db.close()  # whoever reads it fails
-    look(durable)
+    look(away)
     assert queue.waiting() == 10
-    durable.restart()
+    away.restart()
 
 
-def test_a_message_that_is_gone_does_not_keep_the_rest(durable: House) -> None:
-    durable.options.max_age = 100
-    subscribed(durable, clean=False).lose()
-    publish_numbers(durable, *range(600))
-    durable.pass_time(101)
-    publish_numbers(durable, 600)
-    look(durable)
-    assert durable.queue("s").waiting() == 1
+def test_a_message_that_is_gone_does_not_keep_the_rest(away: House) -> None:
+    publish_numbers(away, *range(600))
+    away.pass_time(101)
+    publish_numbers(away, 600)
+    assert left_after(away, 0) == 1
 
 
 @pytest.mark.parametrize("durability", ("os", "memory"))

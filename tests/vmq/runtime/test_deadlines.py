@@ -42,19 +42,21 @@ async def watched(client: Client, connect_timeout: float = LONG) -> AsyncIterato
         deadlines.close()
 
 
+async def woken_after(house: House, watch: SessionWatch, seconds: float) -> None:
+    house.clock.advance(seconds)
+    watch.wake()
+    await turns()
+
+
 async def test_a_connection_without_connect_is_closed(
     house: House, caplog: pytest.LogCaptureFixture
 ) -> None:
     client = Client(house)
     with caplog.at_level(logging.INFO, "vmq.session"):
         async with watched(client, 5.0) as watch:
-            house.clock.advance(4.9)
-            watch.wake()
-            await turns()
+            await woken_after(house, watch, 4.9)
             assert not client.is_closed()
-            house.clock.advance(0.1)
-            watch.wake()
-            await turns()
+            await woken_after(house, watch, 0.1)
             assert client.is_closed()
     assert "no CONNECT within mqtt_connect_timeout" in caplog.text
 
@@ -64,9 +66,7 @@ async def test_the_timeout_ends_with_connect(house: House) -> None:
     async with watched(client, 5.0) as watch:
         client.connect("c", keep_alive=0)
         await turns()
-        house.clock.advance(LONG)
-        watch.wake()
-        await turns()
+        await woken_after(house, watch, LONG)
         client.ping()
 
 
@@ -75,9 +75,7 @@ async def test_a_client_is_not_blamed_for_the_session_that_it_waits_for(house: H
     client = Client(house)
     async with watched(client, 0.05) as watch:
         client.send(mqtt.connect_packet("c", keep_alive=10))
-        house.clock.advance(LONG)
-        watch.wake()
-        await turns()
+        await woken_after(house, watch, LONG)
         assert not client.is_closed()
         other.finish()
         await turns()
@@ -104,9 +102,7 @@ async def test_silence_ends_the_connection_as_a_failure_would(
     watcher = house.subscriber("w", ("will", 0))
     client = house.client("c", keep_alive=10, will=mqtt.Will("will", b"gone"))
     async with watched(client) as watch:
-        house.clock.advance(14.9)
-        watch.wake()
-        await turns()
+        await woken_after(house, watch, 14.9)
         assert not client.is_closed()
         house.clock.advance(0.1)
         with caplog.at_level(logging.INFO, "vmq.session"):
@@ -144,9 +140,7 @@ async def test_a_retry_is_due_after_its_interval(house: House) -> None:
     async with watched(client) as watch:
         assert watch.watch() == 20.0
         client.expect()
-        house.clock.advance(20)
-        watch.wake()
-        await turns()
+        await woken_after(house, watch, 20)
         assert client.take_one(mqtt.PUBLISH).dup
         house.clock.advance(60)
         assert watch.watch() == 10.0, "the keep alive comes first"
@@ -157,13 +151,9 @@ async def test_a_close_that_hangs_is_cut_short(house: House, client: Client) -> 
         client.send(b"\xff\x00")
         assert client.is_closed()
         await turns()
-        house.clock.advance(CLOSE_TIMEOUT * 0.99)
-        watch.wake()
-        await turns()
+        await woken_after(house, watch, CLOSE_TIMEOUT * 0.99)
         assert not client.transport.aborted
-        house.clock.advance(CLOSE_TIMEOUT * 0.02)
-        watch.wake()
-        await turns()
+        await woken_after(house, watch, CLOSE_TIMEOUT * 0.02)
         assert client.transport.aborted
 
 

@@ -10,20 +10,13 @@ from tests.vmq.support import Client, House
 from vmq.core.queue import Queue
 from vmq.runtime.draining import QueueTasks
 
-LONG = 3600.0
 #: Seconds to wait for what must happen.
 TIMEOUT = 30.0
 
 
-async def turns() -> None:
-    """Lets every task run that can."""
-    for _ in range(5):
-        await asyncio.sleep(0)
-
-
-def slow_backlog(house: House, count: int, step: int) -> tuple[Client, Queue]:
-    """A client whose queue asked for its first drain step."""
-    house.options.max_msgs_per_drain_step = step
+def slow_backlog(house: House, count: int) -> tuple[Client, Queue, QueueTasks]:
+    """A client whose queue asked for its first drain step, of ten messages, and what is to drain it."""
+    house.options.max_msgs_per_drain_step = 10
     house.options.max_inflight_messages = 0
     house.client("c", clean=False).subscribe(("a", 1))
     house.client("c", clean=False).lose()
@@ -36,7 +29,7 @@ def slow_backlog(house: House, count: int, step: int) -> tuple[Client, Queue]:
     client.take()
     [queue] = house.woken
     house.woken = []
-    return client, queue
+    return client, queue, QueueTasks(house.core)
 
 
 async def finished(tasks: QueueTasks) -> None:
@@ -46,8 +39,7 @@ async def finished(tasks: QueueTasks) -> None:
 
 
 async def test_a_queue_drains_to_its_end(durable: House) -> None:
-    client, queue = slow_backlog(durable, 25, 10)
-    tasks = QueueTasks(durable.core)
+    client, queue, tasks = slow_backlog(durable, 25)
     tasks.wake(queue)
     tasks.wake(queue)
     assert len(tasks.tasks) == 1
@@ -58,8 +50,7 @@ async def test_a_queue_drains_to_its_end(durable: House) -> None:
 
 
 async def test_other_work_goes_on_between_two_steps(durable: House) -> None:
-    _, queue = slow_backlog(durable, 50, 10)
-    tasks = QueueTasks(durable.core)
+    _, queue, tasks = slow_backlog(durable, 50)
     tasks.wake(queue)
     seen: set[int] = set()
     async with asyncio.timeout(TIMEOUT):
@@ -70,8 +61,7 @@ async def test_other_work_goes_on_between_two_steps(durable: House) -> None:
 
 
 async def test_a_queue_whose_client_left_stops(durable: House) -> None:
-    client, queue = slow_backlog(durable, 25, 10)
-    tasks = QueueTasks(durable.core)
+    client, queue, tasks = slow_backlog(durable, 25)
     tasks.wake(queue)
     await asyncio.sleep(0)
     client.lose()
@@ -92,11 +82,10 @@ class BrokenDatabase:
 async def test_a_queue_that_cannot_be_read_ends_its_own_connection(
     durable: House, caplog: pytest.LogCaptureFixture
 ) -> None:
-    client, queue = slow_backlog(durable, 5, 10)
+    client, queue, tasks = slow_backlog(durable, 5)
     assert durable.store is not None
     good = durable.store.db
     durable.store.db = BrokenDatabase()
-    tasks = QueueTasks(durable.core)
     tasks.wake(queue)
     await finished(tasks)
     durable.store.db = good
@@ -106,8 +95,7 @@ async def test_a_queue_that_cannot_be_read_ends_its_own_connection(
 
 
 async def test_a_subscriber_drains_while_its_publisher_goes_on(durable: House) -> None:
-    client, queue = slow_backlog(durable, 15, 10)
-    tasks = QueueTasks(durable.core)
+    client, queue, tasks = slow_backlog(durable, 15)
     tasks.wake(queue)
     publisher = Client(durable)
     publisher.send(mqtt.connect_packet("p"), mqtt.publish_packet("a", b"15", qos=1, packet_id=1))

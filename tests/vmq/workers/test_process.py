@@ -79,6 +79,11 @@ async def make() -> AsyncIterator[Make]:
         yield made
 
 
+async def begun(worker: Worker) -> Worker:
+    await asyncio.wait_for(worker.begun.wait(), TIMEOUT)
+    return worker
+
+
 async def test_it_runs_until_it_is_stopped(make: Make) -> None:
     worker = make(LIVES)
     assert worker.problem() == "worker 2 is starting"
@@ -92,8 +97,7 @@ async def test_it_runs_until_it_is_stopped(make: Make) -> None:
 
 
 async def test_one_that_is_killed_is_started_again(make: Make) -> None:
-    worker = make(LIVES)
-    await asyncio.wait_for(worker.begun.wait(), TIMEOUT)
+    worker = await begun(make(LIVES))
     before = worker.pid
     worker.signal(signal.SIGKILL)
     await until(lambda: worker.state is WorkerState.WAITING)
@@ -104,8 +108,7 @@ async def test_one_that_is_killed_is_started_again(make: Make) -> None:
 
 
 async def test_one_that_cannot_start_says_why(make: Make) -> None:
-    worker = make(FAILS)
-    await asyncio.wait_for(worker.begun.wait(), TIMEOUT)
+    worker = await begun(make(FAILS))
     assert not worker.is_running
     assert worker.problem() == "worker 2 is waiting to be started again: no room"
 
@@ -119,16 +122,14 @@ async def test_one_that_cannot_even_run_says_why() -> None:
 
 
 async def test_it_is_told_of_changes_and_answers(make: Make) -> None:
-    worker = make(LIVES)
-    await asyncio.wait_for(worker.begun.wait(), TIMEOUT)
+    worker = await begun(make(LIVES))
     assert await asyncio.wait_for(worker.follow(SETTINGS), TIMEOUT) == "newest"
     await worker.stop()
     assert await worker.follow(SETTINGS) == ""  # whoever is gone begins with it
 
 
 async def test_one_that_ends_instead_of_answering_holds_up_nobody(make: Make) -> None:
-    worker = make(HANGS)
-    await asyncio.wait_for(worker.begun.wait(), TIMEOUT)
+    worker = await begun(make(HANGS))
     answer = asyncio.create_task(worker.follow(SETTINGS))
     await asyncio.sleep(0)
     worker.signal(signal.SIGKILL)
@@ -138,8 +139,7 @@ async def test_one_that_ends_instead_of_answering_holds_up_nobody(make: Make) ->
 async def test_one_that_hangs_holds_up_a_change_for_a_while_only(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    worker = make(LIVES)
-    await asyncio.wait_for(worker.begun.wait(), TIMEOUT)
+    worker = await begun(make(LIVES))
     with monkeypatch.context() as patched:
         patched.setattr(process, "PATIENCE", 0.0)
         assert await asyncio.wait_for(worker.follow(SETTINGS), TIMEOUT) == (
@@ -156,8 +156,7 @@ async def test_whoever_waits_for_its_answer_may_go_and_it_still_ends(
     program: str, make: Make
 ) -> None:
     """As at a stop during a reload."""
-    worker = make(program)
-    await asyncio.wait_for(worker.begun.wait(), TIMEOUT)
+    worker = await begun(make(program))
     answer = asyncio.create_task(worker.follow(SETTINGS))
     await asyncio.sleep(0)
     answer.cancel()
@@ -167,14 +166,12 @@ async def test_whoever_waits_for_its_answer_may_go_and_it_still_ends(
 
 
 async def test_the_end_is_seen_though_a_process_of_its_own_goes_on(make: Make) -> None:
-    worker = make(FORKS)
-    await asyncio.wait_for(worker.begun.wait(), TIMEOUT)
+    worker = await begun(make(FORKS))
     await until(lambda: worker.restarts == 1)
 
 
 async def test_one_that_hangs_is_ended_and_started_again(make: Make) -> None:
-    worker = make(HANGS, 5.0)
-    await asyncio.wait_for(worker.begun.wait(), TIMEOUT)
+    worker = await begun(make(HANGS, 5.0))
     now = asyncio.get_running_loop().time()
     worker.look(now + 4.0)
     assert worker.is_running
@@ -187,8 +184,7 @@ async def test_one_that_hangs_when_it_is_to_stop_is_killed(
     make: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(process, "_LAST_SILENCE", 0.1)
-    worker = make("    signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + HANGS)
-    await asyncio.wait_for(worker.begun.wait(), TIMEOUT)
+    worker = await begun(make("    signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + HANGS))
     await asyncio.wait_for(worker.stop(), TIMEOUT)
     assert worker.state is WorkerState.STOPPED
     assert "no sign of life for 0.1 s" in caplog.text
@@ -206,8 +202,7 @@ async def test_one_that_gives_signs_of_life_is_waited_for(
 
     monkeypatch.setattr(process, "_LOOK", 0.01)
     monkeypatch.setattr(Worker, "_end_silent", look)
-    worker = make(LASTS)
-    await asyncio.wait_for(worker.begun.wait(), TIMEOUT)
+    worker = await begun(make(LASTS))
     stopping = asyncio.create_task(worker.stop())
     await until(lambda: len(heard) > 3)
     assert not stopping.done()

@@ -67,6 +67,12 @@ def grow_old(partition: Partition, clock: Clock) -> None:
     tidy(partition)
 
 
+def fill_old(partition: Partition, clock: Clock, segments: int, rows: int = 5) -> None:
+    """So many sealed segments that retention has taken, and one that grows."""
+    fill(partition, segments, rows)
+    grow_old(partition, clock)
+
+
 def test_what_is_gone_here_is_read_from_the_archive(
     partition: Partition, clock: Clock, tmp_path: Path
 ) -> None:
@@ -111,8 +117,7 @@ def test_of_what_is_compacted_the_archive_has_what_was_left(clock: Clock, tmp_pa
 
 
 def test_any_tool_reads_it(partition: Partition, clock: Clock, tmp_path: Path) -> None:
-    fill(partition, 2)
-    grow_old(partition, clock)
+    fill_old(partition, clock, 2)
     hive = ds.partitioning(
         pa.schema([("stream", pa.string()), ("date", pa.string()), ("partition", pa.int32())]),
         flavor="hive",
@@ -125,8 +130,7 @@ def test_any_tool_reads_it(partition: Partition, clock: Clock, tmp_path: Path) -
 
 def test_it_is_there_after_a_restart_though_the_store_is_away(clock: Clock, tmp_path: Path) -> None:
     partition = archived(tmp_path, clock)
-    fill(partition, 2)
-    grow_old(partition, clock)
+    fill_old(partition, clock, 2)
     partition.close()
     (tmp_path / "archive").rename(tmp_path / "away")
     again = archived(tmp_path, clock)
@@ -140,8 +144,7 @@ def test_it_is_there_after_a_restart_though_the_store_is_away(clock: Clock, tmp_
 def test_who_has_no_note_asks_the_store(clock: Clock, tmp_path: Path) -> None:
     """As does the next owner of a partition: before it knows, nothing counts as gone."""
     partition = archived(tmp_path, clock)
-    fill(partition, 2)
-    grow_old(partition, clock)
+    fill_old(partition, clock, 2)
     partition.close()
     (tmp_path / "s" / "0" / module.NOTE).unlink()
     again = archived(tmp_path, clock)
@@ -161,8 +164,7 @@ def test_what_somebody_deletes_there_is_out_of_range_with_what_lies_before_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """As the rules of a bucket do with what is old. Until it is noticed readers are told to try again."""
-    fill(partition, 3)
-    grow_old(partition, clock)
+    fill_old(partition, clock, 3)
     files = sorted((tmp_path / "archive").rglob("*.parquet"))
     for each in gone:
         files[each].unlink()
@@ -187,8 +189,7 @@ def test_a_folder_that_is_not_there_deletes_nothing(
     partition: Partition, clock: Clock, tmp_path: Path
 ) -> None:
     """It is not mounted, perhaps."""
-    fill(partition, 2)
-    grow_old(partition, clock)
+    fill_old(partition, clock, 2)
     (tmp_path / "archive").rename(tmp_path / "away")
     with pytest.raises(RecallingError, match="try again"):
         read_all(partition, 0)
@@ -206,8 +207,7 @@ def test_while_the_store_is_away_segments_stay(
     partition: Partition, clock: Clock, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "archive").write_text("no folder")
-    fill(partition, 2)
-    grow_old(partition, clock)
+    fill_old(partition, clock, 2)
     tidy(partition)
     assert partition.kept == 0
     assert caplog.text.count("cannot be archived") == 1
@@ -241,8 +241,7 @@ def test_readers_that_ask_again_fill_no_log(
     partition: Partition, clock: Clock, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It says once that the archive is away, and once more when it was there meanwhile."""
-    fill(partition, 2)
-    grow_old(partition, clock)
+    fill_old(partition, clock, 2)
     away = tmp_path / "away"
     for time in (1, 2):
         (tmp_path / "archive").rename(away)
@@ -258,8 +257,7 @@ def test_readers_that_ask_again_fill_no_log(
 def test_who_asks_while_others_are_told_of_a_failure_has_it_fetched_anew(
     partition: Partition, clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fill(partition, 1)
-    grow_old(partition, clock)
+    fill_old(partition, clock, 1)
     has_asked = threading.Event()
 
     class Slow(Future[Any]):
@@ -279,8 +277,7 @@ def test_who_asks_while_others_are_told_of_a_failure_has_it_fetched_anew(
 def test_few_segments_stay_that_were_fetched(
     partition: Partition, clock: Clock, tmp_path: Path
 ) -> None:
-    fill(partition, 8, rows=2)
-    grow_old(partition, clock)
+    fill_old(partition, clock, 8, rows=2)
     cursors = [Cursor(partition, 0)]
     assert cursors[0].read(None) is not None
     assert read_all(partition) == rows_from(0, 18)
@@ -296,8 +293,7 @@ def test_few_segments_stay_that_were_fetched(
 def test_a_file_that_is_not_what_was_written_is_refused(
     partition: Partition, clock: Clock, tmp_path: Path
 ) -> None:
-    fill(partition, 2)
-    grow_old(partition, clock)
+    fill_old(partition, clock, 2)
     first, second = sorted((tmp_path / "archive").rglob("*.parquet"))
     shutil.copyfile(second, first)
     with pytest.raises(RecallingError, match="offset 0 is missing"):
@@ -306,8 +302,7 @@ def test_a_file_that_is_not_what_was_written_is_refused(
 
 
 def test_a_partition_that_goes_elsewhere_forgets_it(partition: Partition, clock: Clock) -> None:
-    fill(partition, 1)
-    grow_old(partition, clock)
+    fill_old(partition, clock, 1)
     assert partition.clear(partition.end)
     assert partition.archive is not None
     assert not partition.archive.is_known
@@ -318,13 +313,11 @@ def test_a_new_stream_takes_no_folder_with_files_of_an_earlier_one(
     clock: Clock, tmp_path: Path
 ) -> None:
     partition = archived(tmp_path, clock)
-    fill(partition, 1)
-    grow_old(partition, clock)
+    fill_old(partition, clock, 1)
     partition.close()
     shutil.rmtree(tmp_path / "s")
     again = archived(tmp_path, clock)
-    fill(again, 2, rows=3)
-    grow_old(again, clock)
+    fill_old(again, clock, 2, rows=3)
     assert again.archive is not None
     assert "an earlier stream" in again.archive.failure
     assert again.kept == 0
@@ -378,8 +371,7 @@ def test_what_is_no_archive_says_why(text: str, what: str) -> None:
 
 
 def test_nothing_is_fetched_to_a_disk_that_is_short(partition: Partition, clock: Clock) -> None:
-    fill(partition, 2)
-    grow_old(partition, clock)
+    fill_old(partition, clock, 2)
     partition.room = room = ShortRoom()
     with pytest.raises(RecallingError, match="the disk is short: try again"):
         read_all(partition, 0)
