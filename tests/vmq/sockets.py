@@ -94,10 +94,10 @@ async def peer_of(broker: Broker, listener: int = 0) -> AsyncIterator[Peer]:
 
 @asynccontextmanager
 async def session_of(
-    broker: Broker, client_id: str, **fields: Unpack[ConnectFields]
+    broker: Broker, client_id: str = "c", *, listener: int = 0, **fields: Unpack[ConnectFields]
 ) -> AsyncIterator[Peer]:
     """A client whose CONNECT is accepted."""
-    async with peer_of(broker) as peer:
+    async with peer_of(broker, listener) as peer:
         assert (await peer.connect(client_id, **fields)).return_code == 0
         yield peer
 

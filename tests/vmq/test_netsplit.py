@@ -8,6 +8,7 @@ from vmq_hooks import Plugin, RegisterModifiers, hook
 
 from tests.support import wire as mqtt
 from tests.vmq.plugins.support import peer_of, serving
+from tests.vmq.sockets import session_of
 from tests.vmq.support import Client, House
 from vmq import is_compiled
 from vmq.broker import Broker
@@ -186,8 +187,9 @@ async def test_the_publisher_s_policy_goes_with_its_messages(
     monkeypatch.setattr(Registry, "deliver_to_member", spy)
 
     async def publish(broker: Broker, username: str | None, payload: bytes) -> None:
-        async with peer_of(broker) as peer:
-            await peer.connect("p", username=username, will=mqtt.Will("t", payload + b"!"))
+        async with session_of(
+            broker, "p", username=username, will=mqtt.Will("t", payload + b"!")
+        ) as peer:
             for qos in (0, 1, 2):
                 packet_id = qos or None
                 peer.send(mqtt.publish_packet("t", payload, qos=qos, packet_id=packet_id))

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.vmq.jobs.serving import client_of, config_of
-from tests.vmq.sockets import Peer, peer_of
+from tests.vmq.jobs.serving import TCP, client_of, config_of
+from tests.vmq.sockets import Peer, peer_of, session_of
 from vmq.broker import Broker
 
 
@@ -29,7 +29,14 @@ async def redis(broker: Broker) -> AsyncIterator[Any]:
 
 @pytest.fixture
 async def peer(broker: Broker) -> AsyncIterator[Peer]:
-    async with peer_of(broker, 1) as peer:
+    async with peer_of(broker, TCP) as peer:
+        yield peer
+
+
+@pytest.fixture
+async def device(broker: Broker) -> AsyncIterator[Peer]:
+    """The client "c", connected."""
+    async with session_of(broker, listener=TCP) as peer:
         yield peer
 
 

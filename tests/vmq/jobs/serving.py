@@ -20,6 +20,8 @@ from vmq.config.values import Endpoint
 from vmq.jobs.machine import JobMachine
 
 LOCAL = "resp://127.0.0.1:0"
+#: The number of the listener for MQTT.
+TCP = 1
 
 
 def config_of(folder: Path, url: str = LOCAL, **options: Any) -> Config:

@@ -14,7 +14,8 @@ from vmq_hooks.testing import FakeBroker
 from tests.support import wire as mqtt
 from tests.support.present import present
 from tests.vmq.plugins.doors import Doors
-from tests.vmq.plugins.support import TIMEOUT, peer_of, serving
+from tests.vmq.plugins.support import TIMEOUT, serving
+from tests.vmq.sockets import session_of
 
 
 async def test_what_the_handle_gives(tmp_path: Path) -> None:
@@ -28,8 +29,7 @@ async def test_what_the_handle_gives(tmp_path: Path) -> None:
         async with handle.subscribe("a", qos=1) as messages:
             await handle.publish("a", b"x", qos=1)
             assert await anext(messages) == Message("a", b"x", 1)
-        async with peer_of(broker) as peer:
-            await peer.connect("c", clean=False)
+        async with session_of(broker, clean=False) as peer:
             assert await handle.disconnect(SubscriberId("c"), cleanup=True)
             assert await peer.rest() == b""
         assert not await handle.disconnect(SubscriberId("c"))
@@ -114,8 +114,7 @@ async def test_threads_that_hang_hold_up_their_plugin_alone(
         await asyncio.sleep(0)
         async with asyncio.timeout(TIMEOUT):
             # The store's commits are made in threads, too.
-            async with peer_of(broker) as peer:
-                await peer.connect("c", clean=False)
+            async with session_of(broker, clean=False) as peer:
                 await peer.ask(mqtt.subscribe_packet(1, ("a", 1)))
             assert await other.run_in_thread(sum, [1, 2]) == 3
             with pytest.raises(RuntimeError, match="StopIteration"):

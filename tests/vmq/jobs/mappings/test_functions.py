@@ -14,7 +14,7 @@ from tests.support.until import until
 from tests.support.wire import publish_packet
 from tests.vmq.jobs.mappings.test_mapping import options
 from tests.vmq.jobs.mqtt.test_publishing import bodies, connected
-from tests.vmq.jobs.serving import config_of
+from tests.vmq.jobs.serving import TCP, config_of
 from tests.vmq.sockets import peer_of
 from vmq.admin.jobs.mappings import list_mappings
 from vmq.broker import Broker
@@ -26,7 +26,6 @@ from vmq.plugins.loading import LoadError
 from vmq.plugins.starting import PluginError
 from vmq.runtime.errors import StartError
 
-TCP = 1
 HOT = options(
     "sensors/#", "$jobs/alerts", where="celsius(json) > 30.0", payload="string(celsius(json))"
 )

@@ -11,8 +11,8 @@ from tests.support.wire import puback_packet, publish_packet
 from tests.vmq.jobs.mappings.test_mapping import options
 from tests.vmq.jobs.mqtt.test_due import due_now, subscribed
 from tests.vmq.jobs.mqtt.test_publishing import bodies, connected
-from tests.vmq.jobs.serving import client_of, config_of, machine
-from tests.vmq.sockets import peer_of
+from tests.vmq.jobs.serving import TCP, client_of, config_of, machine
+from tests.vmq.sockets import peer_of, session_of
 from vmq.admin.errors import AdminError, NotFoundError
 from vmq.admin.jobs.mappings import list_mappings, switch, try_out
 from vmq.admin.jobs.queues import pause
@@ -23,7 +23,6 @@ from vmq.config.options import Config
 from vmq.config.sources import ConfigError
 from vmq.jobs.mappings.service import MappingWorker
 
-TCP = 1
 HOT = options(
     "sensors/+/temp",
     "$jobs/alerts;priority=3",
@@ -179,8 +178,10 @@ async def test_what_fails_is_counted_and_dead_as_the_mapping_says(tmp_path: Path
 
 
 async def test_a_node_that_cannot_add_acknowledges_nothing(tmp_path: Path) -> None:
-    async with Broker(config(tmp_path, {"hot": HOT})) as broker, peer_of(broker, TCP) as device:
-        await connected(device)
+    async with (
+        Broker(config(tmp_path, {"hot": HOT})) as broker,
+        session_of(broker, listener=TCP) as device,
+    ):
         machine(broker).max_memory = 0
         device.send(
             publish_packet("sensors/x/temp", b'{"value": 99}', qos=1, packet_id=1),
@@ -194,8 +195,7 @@ async def test_switched_off_and_on_also_over_restarts_and_changed_live(tmp_path:
     only = {"m": options("a", "$jobs/q"), "w": options("$jobs/in", "$jobs/out")}
 
     async def sent(broker: Broker) -> int:
-        async with peer_of(broker, TCP) as device:
-            await connected(device)
+        async with session_of(broker, listener=TCP) as device:
             await device.ask(publish_packet("a", b"x", qos=1, packet_id=1), b"\x40\x02\x00\x01")
         return len(bodies(broker, b"q"))
 
@@ -239,8 +239,10 @@ async def test_a_mapping_is_tried_and_nothing_is_sent(tmp_path: Path) -> None:
 
 async def test_a_delayed_target_and_a_mountpoint(tmp_path: Path) -> None:
     mappings = {"later": options("a", "$delayed/1h/b", "$delayed/1h/$jobs/q")}
-    async with Broker(config(tmp_path, mappings)) as broker, peer_of(broker, TCP) as peer:
-        await connected(peer)
+    async with (
+        Broker(config(tmp_path, mappings)) as broker,
+        session_of(broker, listener=TCP) as peer,
+    ):
         await subscribed(peer, "b", 1)
         await peer.ask(publish_packet("a", b"x", qos=1, packet_id=1), b"\x40\x02\x00\x01")
         assert {each.is_delayed for each in machine(broker).jobs.values()} == {True}

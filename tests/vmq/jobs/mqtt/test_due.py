@@ -9,15 +9,13 @@ from vmq_hooks.types import Message, SubscriberId
 
 from tests.support.until import until
 from tests.support.wire import Will, puback_packet, publish_packet, subscribe_packet
-from tests.vmq.jobs.mqtt.test_publishing import bodies, connected
-from tests.vmq.jobs.serving import config_of, machine
-from tests.vmq.sockets import Peer, peer_of
+from tests.vmq.jobs.mqtt.test_publishing import bodies
+from tests.vmq.jobs.serving import TCP, config_of, machine
+from tests.vmq.sockets import Peer, session_of
 from vmq.admin.jobs.queues import peek
 from vmq.admin.listing import Selection
 from vmq.broker import Broker
 from vmq.config.jobs import JobOptions
-
-TCP = 1
 
 
 async def subscribed(peer: Peer, topic_filter: str, qos: int) -> None:
@@ -34,17 +32,18 @@ def due_now(broker: Broker) -> None:
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
 async def test_a_message_comes_when_it_is_due_as_it_was_published(
-    broker: Broker, peer: Peer, qos: int
+    broker: Broker, device: Peer, qos: int
 ) -> None:
-    await connected(peer)
-    await subscribed(peer, "a/#", 2)
+    await subscribed(device, "a/#", 2)
     packet_id = 7 if qos else None
-    peer.send(publish_packet("$delayed/1000/a/b", b"x", qos=qos, packet_id=packet_id, retain=True))
+    device.send(
+        publish_packet("$delayed/1000/a/b", b"x", qos=qos, packet_id=packet_id, retain=True)
+    )
     if qos:
-        assert (await peer.packet()).packet_id == 7
+        assert (await device.packet()).packet_id == 7
     await until(lambda: machine(broker).jobs)
     due_now(broker)
-    found = await peer.packet()
+    found = await device.packet()
     assert (found.topic, found.qos, found.body[-1:]) == ("a/b", qos, b"x")
     await until(lambda: not machine(broker).jobs)
     assert broker.registry().retained.get("a/b") is not None
@@ -52,13 +51,11 @@ async def test_a_message_comes_when_it_is_due_as_it_was_published(
 
 async def test_a_delayed_message_outlives_the_broker(tmp_path: Path) -> None:
     config = config_of(tmp_path)
-    async with Broker(config) as broker, peer_of(broker, TCP) as peer:
-        await connected(peer, clean=False)
+    async with Broker(config) as broker, session_of(broker, listener=TCP, clean=False) as peer:
         await subscribed(peer, "a", 1)
         peer.send(publish_packet("$delayed/1000/a", b"x", qos=2, packet_id=7))
         await peer.expect(b"\x50\x02\x00\x07")
-    async with Broker(config) as broker, peer_of(broker, TCP) as peer:
-        await connected(peer, clean=False)
+    async with Broker(config) as broker, session_of(broker, listener=TCP, clean=False) as peer:
         # Sent again, it is the same message.
         peer.send(publish_packet("$delayed/1000/a", b"x", qos=2, packet_id=7, dup=True))
         await peer.expect(b"\x50\x02\x00\x07")
@@ -71,13 +68,11 @@ async def test_a_delayed_message_outlives_the_broker(tmp_path: Path) -> None:
 
 
 async def test_a_delayed_job_and_a_delayed_will(broker: Broker) -> None:
-    async with peer_of(broker, TCP) as peer:
-        await connected(peer, will=Will("$delayed/2000/a", b"gone"))
+    async with session_of(broker, listener=TCP, will=Will("$delayed/2000/a", b"gone")) as peer:
         peer.send(publish_packet("$delayed/1000/$jobs/mail;priority=4", b"x", qos=1, packet_id=7))
         await peer.expect(b"\x40\x02\x00\x07")
     await until(lambda: len(machine(broker).jobs) == 2)
-    async with peer_of(broker, TCP) as peer:
-        await connected(peer)
+    async with session_of(broker, listener=TCP) as peer:
         await subscribed(peer, "a", 0)
         due_now(broker)
         assert (await peer.packet()).body.endswith(b"gone")
@@ -90,12 +85,11 @@ async def test_a_delayed_job_and_a_delayed_will(broker: Broker) -> None:
     "topic", ["$delayed/soon/a", "$delayed/60", "$delayed/5/$delayed/5/a", "$delayed/5/$jobs/"]
 )
 async def test_what_can_never_be_published_is_a_dead_letter(
-    broker: Broker, peer: Peer, topic: str
+    broker: Broker, device: Peer, topic: str
 ) -> None:
-    await connected(peer)
-    await subscribed(peer, "$jobs/$delayed/error/c", 0)
-    peer.send(publish_packet(topic, b"x", qos=1, packet_id=7))
-    found = [await peer.packet(), await peer.packet()]
+    await subscribed(device, "$jobs/$delayed/error/c", 0)
+    device.send(publish_packet(topic, b"x", qos=1, packet_id=7))
+    found = [await device.packet(), await device.packet()]
     assert sorted(each.type for each in found) == [3, 4]
     assert bodies(broker, b"$delayed!dead") == [b"x"]
 
@@ -127,8 +121,7 @@ class Judge(Plugin):
 async def test_plugins_are_asked_when_it_comes_and_when_it_is_due(tmp_path: Path) -> None:
     judge = Judge()
     async with Broker(config_of(tmp_path), plugins={"judge": judge}) as broker:
-        async with peer_of(broker, TCP) as peer:
-            await connected(peer, username="ada", password=b"")
+        async with session_of(broker, listener=TCP, username="ada", password=b"") as peer:
             for number, target in enumerate(("a/b", "$jobs/mail;ttl=9"), 1):
                 peer.send(publish_packet(f"$delayed/1000/{target}", b"x", qos=1, packet_id=number))
                 await peer.expect(b"\x40\x02\x00" + bytes([number]))
@@ -147,8 +140,7 @@ async def test_what_cannot_be_published_now_is_tried_for_as_long_as_it_lives(
     judge = Judge()
     config = config_of(tmp_path, jobs={"*": JobOptions(max_deliveries=2, groups=["g"])})
     async with Broker(config, plugins={"judge": judge}) as broker:
-        async with peer_of(broker, TCP) as peer:
-            await connected(peer, username="ada", password=b"")
+        async with session_of(broker, listener=TCP, username="ada", password=b"") as peer:
             await peer.ask(
                 publish_packet("$delayed/1000/a", b"x", qos=1, packet_id=7), b"\x40\x02\x00\x07"
             )
@@ -169,22 +161,20 @@ async def test_what_cannot_be_published_now_is_tried_for_as_long_as_it_lives(
 
 
 async def test_nobody_else_touches_the_queue_of_delayed_messages(
-    broker: Broker, peer: Peer
+    broker: Broker, device: Peer
 ) -> None:
-    await connected(peer)
-    peer.send(subscribe_packet(1, ("$jobs/$delayed", 1), ("$delayed/5/a", 1)))
-    await peer.expect(b"\x90\x04\x00\x01\x80\x80")
+    device.send(subscribe_packet(1, ("$jobs/$delayed", 1), ("$delayed/5/a", 1)))
+    await device.expect(b"\x90\x04\x00\x01\x80\x80")
     with pytest.raises(ValueError, match="the broker's own"):
         await broker.jobs.add("$delayed", b"x")
     with pytest.raises(ValueError, match="the broker's own"):
         await anext(broker.jobs.take("$delayed"))
-    peer.send(publish_packet("$jobs/$delayed", b"x", qos=1, packet_id=7))
-    assert await peer.rest() == b""
+    device.send(publish_packet("$jobs/$delayed", b"x", qos=1, packet_id=7))
+    assert await device.rest() == b""
 
 
-async def test_an_operator_sees_topic_and_payload(broker: Broker, peer: Peer) -> None:
-    await connected(peer)
-    peer.send(publish_packet("$delayed/1000/a/b", b"text", qos=1, packet_id=7))
-    await peer.packet()
+async def test_an_operator_sees_topic_and_payload(broker: Broker, device: Peer) -> None:
+    device.send(publish_packet("$delayed/1000/a/b", b"text", qos=1, packet_id=7))
+    await device.packet()
     (row,) = await peek(broker, "$delayed", "", Selection(), 64, True).rows()
     assert (row.topic, row.body, row.encoding) == ("a/b", "text", "text")

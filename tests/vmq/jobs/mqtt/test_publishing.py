@@ -15,14 +15,12 @@ from vmq_hooks.types import Message, SubscriberId, Subscription
 from tests.support.present import present
 from tests.support.until import until
 from tests.support.wire import ConnectFields, Will, publish_packet, subscribe_packet
-from tests.vmq.jobs.serving import config_of, machine, named
-from tests.vmq.sockets import Peer, peer_of
+from tests.vmq.jobs.serving import TCP, config_of, machine, named
+from tests.vmq.sockets import Peer, peer_of, session_of
 from vmq.broker import Broker
 from vmq.config.jobs import JobOptions
 from vmq.config.mappings import MappingOptions
 from vmq.config.options import LimitOptions
-
-TCP = 1
 
 
 def bodies(broker: Broker, queue: bytes) -> list[bytes]:
@@ -39,14 +37,13 @@ async def connected(peer: Peer, client_id: str = "c", **fields: Unpack[ConnectFi
     assert (await peer.connect(client_id, **fields)).raw[3] == 0
 
 
-async def test_a_job_of_every_qos(broker: Broker, peer: Peer) -> None:
-    await connected(peer)
-    peer.send(job("$jobs/mail", b"zero", 0), job("$jobs/mail;priority=1", b"one"))
-    await peer.expect(b"\x40\x02\x00\x07")
-    peer.send(job("$jobs/mail", b"two", 2, 8), job("$jobs/mail", b"two", 2, 8, dup=True))
-    await peer.expect(b"\x50\x02\x00\x08", b"\x50\x02\x00\x08")
-    peer.send(b"\x62\x02\x00\x08", job("$jobs/mail", b"again", 2, 8))
-    await peer.expect(b"\x70\x02\x00\x08", b"\x50\x02\x00\x08")
+async def test_a_job_of_every_qos(broker: Broker, device: Peer) -> None:
+    device.send(job("$jobs/mail", b"zero", 0), job("$jobs/mail;priority=1", b"one"))
+    await device.expect(b"\x40\x02\x00\x07")
+    device.send(job("$jobs/mail", b"two", 2, 8), job("$jobs/mail", b"two", 2, 8, dup=True))
+    await device.expect(b"\x50\x02\x00\x08", b"\x50\x02\x00\x08")
+    device.send(b"\x62\x02\x00\x08", job("$jobs/mail", b"again", 2, 8))
+    await device.expect(b"\x70\x02\x00\x08", b"\x50\x02\x00\x08")
     assert bodies(broker, b"mail") == [b"one", b"zero", b"two", b"again"]
 
 
@@ -71,8 +68,7 @@ async def test_what_the_store_knows_of_a_publish_the_jobs_know(
     mappings = {"hot": msgspec.convert({"from": "hot", "to": ["$jobs/mapped"]}, MappingOptions)}
     config = msgspec.structs.replace(config, mappings=mappings)
     copies: list[Path] = []
-    async with Broker(config) as broker, peer_of(broker, TCP) as peer:
-        await connected(peer, clean=False)
+    async with Broker(config) as broker, session_of(broker, listener=TCP, clean=False) as peer:
         committer = present(broker.jobs.committer)
         write = committer.write
 
@@ -88,8 +84,7 @@ async def test_what_the_store_knows_of_a_publish_the_jobs_know(
     for copy in copies:
         options = msgspec.structs.replace(config.broker, data_dir=str(copy))
         again = msgspec.structs.replace(config, broker=options)
-        async with Broker(again) as broker, peer_of(broker, TCP) as peer:
-            await connected(peer, clean=False)
+        async with Broker(again) as broker, session_of(broker, listener=TCP, clean=False) as peer:
             for packet_id, topic in ((7, "$jobs/mail"), (8, "hot")):
                 peer.send(job(topic, b"once", 2, packet_id, dup=True))
                 await peer.expect(b"\x50\x02\x00" + bytes([packet_id]))
@@ -97,11 +92,10 @@ async def test_what_the_store_knows_of_a_publish_the_jobs_know(
             assert names == [b"mail", b"mapped"]
 
 
-async def test_options_of_the_topic(broker: Broker, peer: Peer, redis: Any) -> None:
-    await connected(peer)
+async def test_options_of_the_topic(broker: Broker, device: Peer, redis: Any) -> None:
     topic = "$jobs/a%2Fb;delay=60;retry=7;ttl=700;priority=4;key=k%3D;maxlen=3;replicate=1"
-    peer.send(job(topic, b"x"), job(topic, b"y", 1, 8))
-    await peer.expect(b"\x40\x02\x00\x07", b"\x40\x02\x00\x08")
+    device.send(job(topic, b"x"), job(topic, b"y", 1, 8))
+    await device.expect(b"\x40\x02\x00\x07", b"\x40\x02\x00\x08")
     (only,) = machine(broker).jobs.values()
     shown = named(await redis.execute_command("SHOW", only.id))
     assert (shown[b"queue"], shown[b"key"], shown[b"body"]) == (b"a/b", b"k=", b"x")
@@ -126,8 +120,7 @@ async def test_what_can_never_be_done_is_a_dead_letter(
     tmp_path: Path, topic: str, reason: str, qos: int
 ) -> None:
     config = config_of(tmp_path, limits=LimitOptions(max_job_size=100))
-    async with Broker(config) as broker, peer_of(broker, TCP) as peer:
-        await connected(peer, "c/1")
+    async with Broker(config) as broker, session_of(broker, "c/1", listener=TCP) as peer:
         await peer.ask(subscribe_packet(1, ("$jobs/mail/error/c%2F1", 0)), b"\x90\x03\x00\x01\x00")
         body = b"x" * (200 if reason == "TOOBIG" else 50)
         peer.send(job(topic, body, qos))
@@ -148,28 +141,26 @@ async def test_what_can_never_be_done_is_a_dead_letter(
 
 @pytest.mark.parametrize("topic", ["$jobs/", "$jobs/%zz", "$jobs/mail!dead", "$jobs/" + "q" * 600])
 async def test_without_a_queue_that_it_may_be_for_the_connection_ends(
-    broker: Broker, peer: Peer, topic: str
+    broker: Broker, device: Peer, topic: str
 ) -> None:
-    await connected(peer)
-    peer.send(job(topic, b"x"))
-    assert await peer.rest() == b""
+    device.send(job(topic, b"x"))
+    assert await device.rest() == b""
     assert not machine(broker).jobs
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
 async def test_what_may_be_done_later_holds_the_client_until_it_is(
-    broker: Broker, peer: Peer, qos: int
+    broker: Broker, device: Peer, qos: int
 ) -> None:
     found = machine(broker)
     queue = found.queue(b"mail", 0.0)
     found.pause(queue, True, False)
-    await connected(peer)
-    peer.send(job("$jobs/mail", b"first", qos), job("$jobs/mail", b"second", 1, 9))
+    device.send(job("$jobs/mail", b"first", qos), job("$jobs/mail", b"second", 1, 9))
     publishing = broker.jobs.open().mqtt.publishing
     await until(lambda: len(publishing.waiting) == 1)
     found.pause(queue, False, False)
     wanted = {0: [], 1: [b"\x40\x02\x00\x07"], 2: [b"\x50\x02\x00\x07"]}[qos]
-    await peer.expect(*wanted, b"\x40\x02\x00\x09")
+    await device.expect(*wanted, b"\x40\x02\x00\x09")
     assert bodies(broker, b"mail") == [b"first", b"second"]
     assert not publishing.waiting
 
@@ -180,8 +171,7 @@ async def test_who_waits_too_long_is_closed_unacknowledged(
 ) -> None:
     caplog.set_level("INFO", "vmq.jobs")
     config = config_of(tmp_path, jobs={"mail": JobOptions(refuse_after=1)})
-    async with Broker(config) as broker, peer_of(broker, TCP) as peer:
-        await connected(peer)
+    async with Broker(config) as broker, session_of(broker, listener=TCP) as peer:
         await peer.ask(job("$jobs/mail", b"x"), b"\x40\x02\x00\x07")
         peer.send(job(topic, b"y", 1, 9))
         assert await peer.rest() == b""
@@ -194,8 +184,7 @@ async def test_who_goes_away_while_it_waits_is_forgotten(broker: Broker) -> None
     found = machine(broker)
     found.pause(found.queue(b"mail", 0.0), True, False)
     publishing = broker.jobs.open().mqtt.publishing
-    async with peer_of(broker, TCP) as peer:
-        await connected(peer)
+    async with session_of(broker, listener=TCP) as peer:
         peer.send(job("$jobs/mail", b"x"))
         await until(lambda: publishing.waiting)
         present(broker.connections).close("gone")
@@ -223,25 +212,24 @@ async def test_a_disk_that_fails_acknowledges_nothing(
 
 
 async def test_ids_that_are_acknowledged_given_up_and_worked_at(
-    broker: Broker, peer: Peer, redis: Any
+    broker: Broker, device: Peer, redis: Any
 ) -> None:
     do = redis.execute_command
     first, second, other = [
         (await do("ADDJOB", queue, "x", 0)).decode() for queue in ("mail", "mail", "other")
     ]
     await do("GETJOB", "COUNT", 3, "FROM", "mail", "other")
-    await connected(peer)
-    await peer.ask(subscribe_packet(1, ("$jobs/mail/error/c", 0)), b"\x90\x03\x00\x01\x00")
-    peer.send(job("$jobs/mail/working", second.encode()))
-    peer.send(job("$jobs/mail/ack", f"{first}\r\n{other}\n\n".encode(), 1, 8))
-    peer.send(job("$jobs/mail/nack", second.encode(), 2, 9))
-    await peer.expect(b"\x40\x02\x00\x07", b"\x40\x02\x00\x08", b"\x50\x02\x00\x09")
+    await device.ask(subscribe_packet(1, ("$jobs/mail/error/c", 0)), b"\x90\x03\x00\x01\x00")
+    device.send(job("$jobs/mail/working", second.encode()))
+    device.send(job("$jobs/mail/ack", f"{first}\r\n{other}\n\n".encode(), 1, 8))
+    device.send(job("$jobs/mail/nack", second.encode(), 2, 9))
+    await device.expect(b"\x40\x02\x00\x07", b"\x40\x02\x00\x08", b"\x50\x02\x00\x09")
     assert set(machine(broker).jobs) == {second.encode(), other.encode()}
     assert (await do("QLEN", "mail"), await do("QLEN", "other")) == (1, 0)
-    peer.send(job("$jobs/mail/ack", b"nonsense", 0))
-    assert b"BADID" in (await peer.packet()).raw
-    peer.send(job("$jobs/mail/working", first.encode(), 0))
-    assert b"NOJOB" in (await peer.packet()).raw
+    device.send(job("$jobs/mail/ack", b"nonsense", 0))
+    assert b"BADID" in (await device.packet()).raw
+    device.send(job("$jobs/mail/working", first.encode(), 0))
+    assert b"NOJOB" in (await device.packet()).raw
 
 
 async def test_a_will_is_a_job(broker: Broker) -> None:
@@ -287,14 +275,12 @@ class Guard(Plugin):
 async def test_plugins_see_the_queue_and_what_is_to_be_done_with_it(tmp_path: Path) -> None:
     guard = Guard()
     async with Broker(config_of(tmp_path), plugins={"guard": guard}) as broker:
-        async with peer_of(broker, TCP) as peer:
-            await connected(peer, "m", username="maker", password=b"")
+        async with session_of(broker, "m", listener=TCP, username="maker", password=b"") as peer:
             await peer.ask(job("$jobs/mail;ttl=60", b"x"), b"\x40\x02\x00\x07")
             await peer.ask(subscribe_packet(1, ("$jobs/mail", 1)), b"\x90\x03\x00\x01\x80")
             peer.send(job("$jobs/mail/ack", b"x"))
             assert await peer.rest() == b""
-        async with peer_of(broker, TCP) as peer:
-            await connected(peer, "w", username="worker", password=b"")
+        async with session_of(broker, "w", listener=TCP, username="worker", password=b"") as peer:
             peer.send(subscribe_packet(1, ("$jobs/mail;prefetch=3/manual/+", 1)))
             await peer.expect(b"\x90\x03\x00\x01\x01")
             assert b"$jobs/mail/manual/D-" in (await peer.packet()).raw
@@ -308,27 +294,25 @@ async def test_plugins_see_the_queue_and_what_is_to_be_done_with_it(tmp_path: Pa
 
 
 async def test_where_jobs_have_ended_nobody_works_and_who_adds_one_is_closed(
-    broker: Broker, peer: Peer
+    broker: Broker, device: Peer
 ) -> None:
     from vmq.core.ports import JobsPort
 
-    await connected(peer)
     broker.registry().core.jobs = JobsPort()  # as when the broker ends
-    await peer.ask(subscribe_packet(1, ("$jobs/mail", 1)), b"\x90\x03\x00\x01\x80")
-    peer.send(job("$jobs/mail", b"x"))
-    assert await peer.rest() == b""
+    await device.ask(subscribe_packet(1, ("$jobs/mail", 1)), b"\x90\x03\x00\x01\x80")
+    device.send(job("$jobs/mail", b"x"))
+    assert await device.rest() == b""
 
 
-async def test_topics_of_jobs_are_nobody_elses(broker: Broker, peer: Peer) -> None:
-    await connected(peer)
-    peer.send(
+async def test_topics_of_jobs_are_nobody_elses(broker: Broker, device: Peer) -> None:
+    device.send(
         subscribe_packet(1, ("#", 1), ("$jobs/#", 1), ("$jobs/+", 1), ("$share/g/$jobs/mail", 1))
     )
-    await peer.expect(b"\x90\x06\x00\x01\x01\x80\x80\x80")
+    await device.expect(b"\x90\x06\x00\x01\x01\x80\x80\x80")
     registry = broker.registry()
     for number in range(20):
-        peer.send(job(f"$jobs/mail;key={number}", b"x", 1, number + 1))
-        await peer.expect(b"\x40\x02\x00" + bytes([number + 1]))
+        device.send(job(f"$jobs/mail;key={number}", b"x", 1, number + 1))
+        await device.expect(b"\x40\x02\x00" + bytes([number + 1]))
     assert not [each for each in registry.routes.young if each.startswith(b"$jobs")]
     assert registry.retained.count == 0
     await asyncio.sleep(0)
@@ -366,8 +350,7 @@ async def test_whatever_is_published_is_answered_or_ends_its_own_connection(
     async with Broker(config) as broker:
         closed = kept = 0
         for _ in range(60):
-            async with peer_of(broker, TCP) as peer:
-                await connected(peer)
+            async with session_of(broker, listener=TCP) as peer:
                 before = len(machine(broker).jobs) + machine(broker).counts.deduplicated
                 topics = [
                     chance.choice(BEGINNINGS)

@@ -9,12 +9,10 @@ import pytest
 
 from tests.support.until import until
 from tests.support.wire import publish_packet
-from tests.vmq.jobs.serving import config_of, machine
-from tests.vmq.sockets import Peer, peer_of
+from tests.vmq.jobs.serving import TCP, config_of, machine
+from tests.vmq.sockets import Peer, session_of
 from vmq.broker import Broker
 from vmq.jobs.mqtt.settling import JobSettling
-
-TCP = 1
 
 
 def settling_of(broker: Broker) -> JobSettling:
@@ -85,14 +83,12 @@ async def test_what_a_client_said_that_went_away_holds(
     ids = added(broker, 1200)
     seen: list[Any] = []
     watched(monkeypatch, broker, seen, lambda client: client.output.close("a test"))
-    async with peer_of(broker, TCP) as peer:
-        await peer.connect("c", clean=False)
+    async with session_of(broker, listener=TCP, clean=False) as peer:
         packet_id = 7 if qos else None
         peer.send(publish_packet("$jobs/mail/ack", ids, qos=qos, packet_id=packet_id))
         await until(lambda: not machine(broker).jobs)
     assert "acknowledged" not in seen
-    async with peer_of(broker, TCP) as peer:
-        await peer.connect("c", clean=False)
+    async with session_of(broker, listener=TCP, clean=False) as peer:
         if qos:
             peer.send(publish_packet("$jobs/mail/ack", b"", qos=qos, packet_id=7, dup=True))
             await peer.expect(bytes([0x30 + 16 * qos, 2, 0, 7]))
@@ -102,8 +98,7 @@ async def test_a_broker_that_stops_settles_what_is_left(tmp_path: Path) -> None:
     async with Broker(config_of(tmp_path)) as broker:
         ids = added(broker, 1200)
         settling = settling_of(broker)
-        async with peer_of(broker, TCP) as peer:
-            await peer.connect("c")
+        async with session_of(broker, listener=TCP) as peer:
             commit = broker.jobs.open().commit
             call_soon = commit.call_soon
             turns: list[Callable[[], None]] = []

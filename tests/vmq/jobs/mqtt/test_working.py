@@ -12,15 +12,13 @@ from paho.mqtt.enums import CallbackAPIVersion
 
 from tests.support import wire as mqtt
 from tests.support.until import until
-from tests.vmq.jobs.serving import client_of, config_of, machine
+from tests.vmq.jobs.serving import TCP, client_of, config_of, machine
 from tests.vmq.sockets import Peer, peer_of
 from vmq.broker import Broker
 from vmq.config.jobs import JobOptions
 from vmq.config.options import QueueOptions
 from vmq.config.values import Endpoint
 from vmq.jobs.queue import ACTIVE
-
-TCP = 1
 
 
 async def working(

@@ -15,9 +15,10 @@ from tests.vmq.clustering.house import House
 from tests.vmq.clustering.running.slotted import named, owners_of, service, slotted
 from tests.vmq.clustering.running.test_once import half_published, received
 from tests.vmq.jobs.mappings.test_mapping import options
-from tests.vmq.jobs.mqtt.test_publishing import TCP, connected, job
+from tests.vmq.jobs.mqtt.test_publishing import job
+from tests.vmq.jobs.serving import TCP
 from tests.vmq.jobs.sharing.nodes import JobNode, job_nodes
-from tests.vmq.sockets import peer_of
+from tests.vmq.sockets import session_of
 from vmq.broker import Broker
 from vmq.config.jobs import JobOptions
 from vmq.jobs.nodes import JobNodes
@@ -43,17 +44,14 @@ async def test_a_job_is_added_once_though_its_session_moves_before_the_packet_id
 ) -> None:
     async with job_nodes(tmp_path, "ab") as nodes:
         a, b = nodes
-        async with peer_of(a.broker, TCP) as peer:
-            await connected(peer, clean=False)
+        async with session_of(a.broker, listener=TCP, clean=False) as peer:
             await peer.ask(job("$jobs/mail", b"once", 2), PUBREC)
-        async with peer_of(b.broker, TCP) as peer:
-            await connected(peer, clean=False)
+        async with session_of(b.broker, listener=TCP, clean=False) as peer:
             await peer.ask(job("$jobs/mail", b"once", 2, dup=True), PUBREC)
             assert list(bodies(nodes).values()) == [b"once"]
             peer.send(PUBREL, job("$jobs/mail", b"another", 2))
             await peer.expect(PUBCOMP, PUBREC)
-        async with peer_of(a.broker, TCP) as peer:
-            await connected(peer, clean=False)
+        async with session_of(a.broker, listener=TCP, clean=False) as peer:
             peer.send(job("$jobs/mail", b"another", 2, dup=True), PUBREL)
             await peer.expect(PUBREC, PUBCOMP)
             await peer.ask(job("$jobs/mail", b"third", 2), PUBREC)
@@ -62,8 +60,7 @@ async def test_a_job_is_added_once_though_its_session_moves_before_the_packet_id
 
 async def comes_again_at(node: JobNode) -> None:
     """The client sends its job once more, at another node, and hears of it."""
-    async with peer_of(node.broker, TCP) as peer:
-        await connected(peer, clean=False)
+    async with session_of(node.broker, listener=TCP, clean=False) as peer:
         await peer.ask(job("$jobs/mail", b"once", 2, dup=True), PUBREC)
 
 
@@ -74,8 +71,7 @@ async def test_a_packet_id_is_known_when_the_job_is_on_its_hosts_though_its_clie
         a, b = nodes
         post = a.nodes.post.outbox
         post.transmit, transmit = (lambda _name, _payload: None), post.transmit
-        async with peer_of(a.broker, TCP) as peer:
-            await connected(peer, clean=False)
+        async with session_of(a.broker, listener=TCP, clean=False) as peer:
             peer.send(job("$jobs/mail", b"once", 2))
             await until(lambda: len(a.machine.jobs) == 1)
         subscriber = a.broker.registry().subscribers["c"]
@@ -219,8 +215,7 @@ async def test_a_job_that_came_to_no_host_in_time_is_added_once(
         post.transmit, transmit = (lambda _name, _payload: None), post.transmit
         pending = a.nodes.replicas.adder.pending
         for is_again in (False, True)[: 1 + (connections == "comes back")]:
-            async with peer_of(a.broker, TCP) as peer:
-                await connected(peer, clean=False)
+            async with session_of(a.broker, listener=TCP, clean=False) as peer:
                 peer.send(job("$jobs/mail", b"once", 2, dup=is_again))
                 await until(lambda: len(pending) == 1)
                 if connections == "stays" or is_again:
@@ -235,15 +230,13 @@ async def test_a_worker_acknowledges_at_the_node_to_which_its_session_goes(tmp_p
     async with job_nodes(tmp_path, "ab") as nodes:
         a, b = nodes
         job_id = await a("ADDJOB", "mail", "x", 5000, "REPLICATE", 2)
-        async with peer_of(a.broker, TCP) as peer:
-            await connected(peer, clean=False)
+        async with session_of(a.broker, listener=TCP, clean=False) as peer:
             peer.send(subscribe_packet(1, ("$jobs/mail/manual/+", 1)))
             # The job may come before the owner of the session has said that it is subscribed.
             found = {each.type: each for each in [await peer.packet(), await peer.packet()]}
             assert found[SUBACK].body == b"\x00\x01\x01"
             assert job_id in found[PUBLISH].body
-        async with peer_of(b.broker, TCP) as peer:
-            await connected(peer, clean=False)
+        async with session_of(b.broker, listener=TCP, clean=False) as peer:
             for dup in (False, True):
                 await peer.ask(job("$jobs/mail/ack", job_id, 2, dup=dup), PUBREC)
             await peer.ask(PUBREL, PUBCOMP)

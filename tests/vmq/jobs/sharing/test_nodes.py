@@ -15,7 +15,7 @@ from tests.support.wire import publish_packet
 from tests.vmq.clustering.nodes import address
 from tests.vmq.jobs.mappings.test_mapping import options
 from tests.vmq.jobs.sharing.nodes import JobNode, job_config, job_nodes, meet, node_of
-from tests.vmq.sockets import peer_of
+from tests.vmq.sockets import peer_of, session_of
 from vmq.clustering.node.job_links import ClusterJobLinks
 from vmq.config.jobs import JobOptions
 from vmq.jobs.mappings.mapping import Mapped
@@ -332,13 +332,11 @@ async def test_what_a_mapping_makes_is_on_its_hosts_before_the_publisher_is_ackn
         # At QoS 2 a session knows the message though its hosts were away for too long: it gets there later.
         outbox = a.nodes.post.outbox
         outbox.transmit, transmit = (lambda _name, _payload: None), outbox.transmit
-        async with peer_of(a.broker, 1) as peer:
-            await peer.connect("durable", clean=False)
+        async with session_of(a.broker, "durable", listener=1, clean=False) as peer:
             peer.send(publish_packet("a", b"y", qos=2, packet_id=1))
             assert await peer.rest() == b""
         outbox.transmit = transmit
-        async with peer_of(a.broker, 1) as peer:
-            await peer.connect("durable", clean=False)
+        async with session_of(a.broker, "durable", listener=1, clean=False) as peer:
             again = publish_packet("a", b"y", qos=2, packet_id=1, dup=True)
             await peer.ask(again, b"\x50\x02\x00\x01")
         await until(lambda: {b.state(each) for each in a.machine.jobs} <= {"active", "queued"})

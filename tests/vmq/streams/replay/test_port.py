@@ -17,7 +17,7 @@ from vmq_hooks import REFUSED_QOS, DeliverModifiers, Message, Refuse, Subscripti
 
 from tests.support import wire as mqtt
 from tests.support.until import until
-from tests.vmq.sockets import Peer, peer_of
+from tests.vmq.sockets import Peer, peer_of, session_of
 from tests.vmq.streamed import config_in, streams_of
 from tests.vmq.streams.support import options
 from vmq.broker import Broker
@@ -40,8 +40,7 @@ def readers(broker: Broker) -> StreamReaders:
 
 async def fill(broker: Broker, *topics: str, qos: int = 1, retain: bool = False) -> None:
     """Publishes one message each, whose payload is its topic, and waits until streams have them."""
-    async with peer_of(broker) as peer:
-        await peer.connect("filler")
+    async with session_of(broker, "filler") as peer:
         for number, topic in enumerate(topics, 1):
             payload = topic.encode()
             peer.send(
@@ -183,8 +182,7 @@ async def test_without_streams(tmp_path: Path, caplog: pytest.LogCaptureFixture)
 
 async def test_nothing_is_published_there(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    async with broker_of(tmp_path) as broker, peer_of(broker) as peer:
-        await peer.connect("p")
+    async with broker_of(tmp_path) as broker, session_of(broker, "p") as peer:
         peer.send(mqtt.publish_packet("$replay/earliest/s/1", b"x", qos=1, packet_id=1))
         assert await peer.rest() == b""
         assert "nothing is published to $replay/earliest/s/1" in caplog.text
@@ -398,8 +396,11 @@ async def test_plugins_change_and_keep_back_what_is_delivered(tmp_path: Path, qo
 async def test_it_is_paced_by_its_socket(tmp_path: Path) -> None:
     """However much there is, no more of it is in memory than is read ahead, and others are served."""
     size, many = 50_000, 400
-    async with broker_of(tmp_path) as broker, peer_of(broker) as slow, peer_of(broker) as other:
-        await other.connect("o")
+    async with (
+        broker_of(tmp_path) as broker,
+        peer_of(broker) as slow,
+        session_of(broker, "o") as other,
+    ):
         for number in range(many):
             other.send(mqtt.publish_packet("s/x", number.to_bytes(4, "big") + bytes(size)))
         await other.ask(b"\xc0\x00", b"\xd0\x00")

@@ -12,7 +12,7 @@ from vmq_hooks import PublishModifiers
 
 from tests.support import wire as mqtt
 from tests.support.until import until
-from tests.vmq.sockets import peer_of, session_of
+from tests.vmq.sockets import session_of
 from tests.vmq.streamed import config_in, payloads_of, rows_of, streams_of
 from tests.vmq.streams.support import options, read_all
 from tests.vmq.support import Client, House, stored_house
@@ -308,8 +308,7 @@ async def test_every_listener_and_the_process_itself_are_kept_but_no_mountpoint(
     config.listeners["l1"] = ListenerOptions(url="tcp://127.0.0.1:0", mountpoint="other")
     async with Broker(config) as broker:
         for listener in (0, 1):
-            async with peer_of(broker, listener) as peer:
-                await peer.connect(f"c{listener}")
+            async with session_of(broker, f"c{listener}", listener=listener) as peer:
                 peer.send(mqtt.publish_packet("s/a", b"from %d" % listener, qos=1, packet_id=1))
                 assert (await peer.packet()).type == mqtt.PUBACK
         await broker.publish("s/b", b"inside", qos=2)
