@@ -28,7 +28,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
@@ -107,7 +107,10 @@ HEAD = (
 
 
 class Run:
-    """One run. `check` says what came of it, or fails. `tell` is given lines about how far it is."""
+    """One run, in a folder that has nothing of another one, to be closed.
+
+    `check` says what came of it, or fails. `tell` is given lines about how far it is.
+    """
 
     def __init__(
         self,
@@ -119,6 +122,7 @@ class Run:
         early: int = 0,
         seed: int = 1,
     ) -> None:
+        (folder / "spark").mkdir(parents=True)
         self.folder = folder
         self.early = early
         self.seed = seed
@@ -319,21 +323,6 @@ def is_worker(process: psutil.Process) -> bool:
         return False
 
 
-@contextmanager
-def run(
-    folder: Path,
-    messages: int,
-    kills: int,
-    tell: Callable[[str], None] = lambda _line: None,
-    minutes: float = 60.0,
-    early: int = 0,
-    seed: int = 1,
-) -> Iterator[Run]:
-    (folder / "spark").mkdir(parents=True)
-    with closing(Run(folder, messages, kills, tell, minutes, early, seed)) as course:
-        yield course
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description="Exactly once, end to end, under SIGKILL.")
     parser.add_argument("--messages", type=int, default=1_000_000)
@@ -352,7 +341,7 @@ def main() -> int:
     try:
         given = arguments
         options = (given.messages, given.kills, tell, given.minutes, given.early, given.seed)
-        with run(folder, *options) as course:
+        with closing(Run(folder, *options)) as course:
             course.go()
             tell(json.dumps(course.check()))
     except (AssertionError, subprocess.TimeoutExpired) as error:

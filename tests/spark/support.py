@@ -79,9 +79,7 @@ def send(
     password: str | None = None,
 ) -> None:
     """Publishes at QoS 1 and returns when all are acknowledged: then they are in their streams."""
-    wire = Wire.connect_tcp(broker.tcp)
-    try:
-        wire.connect(client_id, username=username, password=password)
+    with Wire.connected(broker.tcp, client_id, username=username, password=password) as wire:
         pending = list(messages)
         for start in range(0, len(pending), 500):
             some = pending[start : start + 500]
@@ -93,8 +91,6 @@ def send(
             )
             for number in range(1, len(some) + 1):
                 assert wire.expect(PUBACK).packet_id == number
-    finally:
-        wire.stream.close()
 
 
 def outrun(broker: BrokerProcess, offset: int) -> None:

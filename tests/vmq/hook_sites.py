@@ -7,6 +7,7 @@ from vmq_hooks import Message, Peer, Refuse, SubscriberId, Subscription
 
 from tests.support import wire as mqtt
 from tests.vmq.support import Client, House
+from vmq.core.hook_sites import Pending
 
 SITES = (
     *("auth_on_register", "on_register", "auth_on_publish", "on_publish", "auth_on_subscribe"),
@@ -51,6 +52,17 @@ def flat(arguments: Call) -> list[Any]:
         else:
             found.append(each)
     return found
+
+
+def later_verdicts() -> tuple[list[Pending], Callable[..., Pending]]:
+    """Verdicts that come when the test says so, and what gives another one of them."""
+    pending: list[Pending] = []
+
+    def later(*_arguments: object) -> Pending:
+        pending.append(Pending(lambda: None))
+        return pending[-1]
+
+    return pending, later
 
 
 def refuse(*_arguments: object) -> Refuse:

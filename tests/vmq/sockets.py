@@ -102,6 +102,14 @@ async def session_of(
         yield peer
 
 
+async def login(
+    broker: Broker, client_id: str = "c", *, listener: int = 0, **fields: Unpack[ConnectFields]
+) -> int:
+    """The return code that a CONNECT is answered with."""
+    async with peer_of(broker, listener) as peer:
+        return (await peer.connect(client_id, **fields)).return_code
+
+
 async def take(messages: AsyncIterator[ReceivedMessage], count: int) -> list[bytes]:
     """The payloads of the next messages."""
     async with asyncio.timeout(TIMEOUT):

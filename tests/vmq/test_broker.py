@@ -9,7 +9,7 @@ import pytest
 
 from tests.support import wire as mqtt
 from tests.support.until import until
-from tests.vmq.sockets import TIMEOUT, config_in, peer_of, session_of, take
+from tests.vmq.sockets import TIMEOUT, config_in, login, peer_of, session_of, take
 from vmq.admin.paths import socket_of
 from vmq.broker import Broker, StartError
 from vmq.config.core import options_of
@@ -34,8 +34,7 @@ async def test_every_listener_is_named_with_its_real_port(tmp_path: Path) -> Non
         assert three.endswith("/mqtt")
         assert not any(address.endswith(":0") for address in broker.addresses)
         for index in range(2):
-            async with peer_of(broker, index) as peer:
-                assert (await peer.connect("c")).return_code == 0
+            assert await login(broker, listener=index) == 0
 
 
 async def test_libraries_are_loaded_before_the_loop_is_watched(
@@ -95,8 +94,7 @@ async def test_nobody_connects_before_the_broker_can_serve(tmp_path: Path) -> No
     broker = Broker(config_in(tmp_path, listeners), before_clients=look)
     async with broker:
         assert refused == ["tcp", "unix", "ws"]
-        async with peer_of(broker) as peer:
-            assert (await peer.connect("c")).return_code == 0
+        assert await login(broker) == 0
 
 
 async def test_a_store_that_another_broker_has_is_an_error(embedded: Broker) -> None:

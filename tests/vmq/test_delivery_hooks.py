@@ -30,8 +30,7 @@ def test_on_acked_tells_when_a_client_has_a_message_and_once(house: House) -> No
 
 
 def test_on_acked_tells_of_the_message_as_it_was_queued(durable: House) -> None:
-    durable.client("c", clean=False).subscribe(("t", 1))
-    durable.client("c", clean=False).lose()
+    durable.subscriber("c", ("t", 1), clean=False).lose()
     durable.publish("t", b"x", 1)
     calls = listen(
         durable, "on_acked", on_deliver=lambda *_arguments: DeliverModifiers(payload=b"y")
@@ -114,8 +113,7 @@ def test_what_on_deliver_keeps_back_is_dropped_and_the_rest_goes_on(
 def test_what_is_kept_back_leaves_the_window_and_the_store(tmp_path: Path) -> None:
     with stored_house(tmp_path) as house:
         house.options.max_inflight_messages = 1
-        house.client("c", clean=False).subscribe(("t/+", 1))
-        house.client("c", clean=False).lose()
+        house.subscriber("c", ("t/+", 1), clean=False).lose()
         for number in range(5):
             house.publish(f"t/{number}", b"x", 1)
         listen(house, on_deliver=withhold("t/0", "t/2", "t/3"))

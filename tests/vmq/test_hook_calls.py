@@ -34,8 +34,7 @@ def test_auth_on_register_sees_a_client_without_a_login(house: House) -> None:
 
 
 def test_on_register_comes_before_anything_is_sent_to_the_session(durable: House) -> None:
-    durable.client("c", clean=False).subscribe(("t", 1))
-    durable.client("c", clean=False).lose()
+    durable.subscriber("c", ("t", 1), clean=False).lose()
     durable.publish("t", b"x", 1)
     calls = listen(durable, "on_register", "on_deliver", "on_client_wakeup")
     durable.client("c", clean=False)

@@ -29,6 +29,15 @@ def send(client: Client, packet_id: int, payload: bytes = b"x") -> None:
     client.send(mqtt.publish_packet("t", payload, qos=1, packet_id=packet_id))
 
 
+def window_of_one(house: House, *numbers: int) -> tuple[Client, Client]:
+    """The reader, who may have one at a time, and a writer who has sent these as payloads."""
+    reader = reader_of(house, window=1)
+    writer = house.client("writer")
+    for number in numbers:
+        send(writer, number, b"%d" % number)
+    return reader, writer
+
+
 def acks(client: Client) -> list[int]:
     return [each.packet_id for each in client.take() if each.type == mqtt.PUBACK]
 
@@ -54,10 +63,7 @@ def test_what_is_acknowledged_before_the_commit_is_never_written(durable: House)
 
 
 def test_what_waits_for_the_window_is_put_off_too(durable: House) -> None:
-    reader = reader_of(durable, window=1)
-    writer = durable.client("writer")
-    for number in (1, 2):
-        send(writer, number, b"%d" % number)
+    reader, writer = window_of_one(durable, 1, 2)
     for payload in (b"1", b"2"):
         (packet,) = reader.take()
         assert packet.payload == payload
@@ -69,10 +75,7 @@ def test_what_waits_for_the_window_is_put_off_too(durable: House) -> None:
 
 
 def test_what_has_an_entry_is_not_sent_before_that_says_so(durable: House) -> None:
-    reader = reader_of(durable, window=1)
-    writer = durable.client("writer")
-    for number in (1, 2, 3):
-        send(writer, number, b"%d" % number)
+    reader, _ = window_of_one(durable, 1, 2, 3)
     durable.commit()
     store = present(durable.store)
     assert sorted(entries(store)) == [b"i", b"q", b"q"]
@@ -88,10 +91,7 @@ def test_what_has_an_entry_is_not_sent_before_that_says_so(durable: House) -> No
 
 
 def test_what_a_client_leaves_behind_is_there_when_it_comes_back(durable: House) -> None:
-    reader = reader_of(durable, window=1)
-    writer = durable.client("writer")
-    for number in (1, 2, 3):
-        send(writer, number, b"%d" % number)
+    reader, _ = window_of_one(durable, 1, 2, 3)
     reader.take()
     reader.lose()
     again = Client(durable)
@@ -108,10 +108,7 @@ def test_what_a_client_leaves_behind_is_there_when_it_comes_back(durable: House)
 
 
 def test_a_session_that_ends_leaves_nothing(durable: House) -> None:
-    reader = reader_of(durable, window=1)
-    writer = durable.client("writer")
-    for number in (1, 2, 3):
-        send(writer, number)
+    reader, writer = window_of_one(durable, 1, 2, 3)
     durable.commit()
     reader.send(mqtt.puback_packet(reader.take()[0].packet_id))
     send(writer, 4)

@@ -63,11 +63,12 @@ def named(reply: Any) -> dict[bytes, Any]:
     return dict(zip(reply[::2], reply[1::2], strict=True))
 
 
-async def raw(broker: Broker, data: bytes) -> bytes:
-    """What comes until the end of the stream."""
+async def raw(broker: Broker, data: bytes, *, ends: bool = True) -> bytes:
+    """What comes until the end of the stream; whether it ends its own side is given."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port_of(broker))
     writer.write(data)
-    writer.write_eof()
+    if ends:
+        writer.write_eof()
     async with asyncio.timeout(30):
         found = await reader.read()
     writer.close()

@@ -70,14 +70,10 @@ async def test_who_goes_away_while_he_waits_gets_nothing(broker: Broker, redis: 
 
 async def test_commands_behind_one_that_waits_are_done_after_it(broker: Broker) -> None:
     data = b"GETJOB TIMEOUT 200 FROM q\r\nADDJOB q x 0\r\nQLEN q\r\nQUIT\r\n"
-    reader, writer = await asyncio.open_connection("127.0.0.1", port_of(broker))
-    writer.write(data)
-    async with asyncio.timeout(30):
-        lines = (await reader.read()).split(b"\r\n")
+    lines = (await raw(broker, data, ends=False)).split(b"\r\n")
     assert lines[0] == b"*-1"
     assert lines[1].startswith(b"+D-")
     assert lines[2:] == [b":1", b"+OK", b""]
-    writer.close()
 
 
 @pytest.mark.parametrize(

@@ -71,10 +71,7 @@ async def test_whoever_says_nothing_is_closed(tmp_path: Path) -> None:
         config, session=msgspec.structs.replace(config.session, mqtt_connect_timeout=0.05)
     )
     async with Broker(config, plugins={"guard": serving.Guard()}) as broker:
-        reader, writer = await asyncio.open_connection("127.0.0.1", serving.port_of(broker))
-        async with asyncio.timeout(30):
-            assert await reader.read() == b""
-        writer.close()
+        assert await serving.raw(broker, b"", ends=False) == b""
 
 
 async def test_who_is_banned_is_told_so_and_not_let_in(tmp_path: Path) -> None:
@@ -86,10 +83,7 @@ async def test_who_is_banned_is_told_so_and_not_let_in(tmp_path: Path) -> None:
         assert broker.metrics.counters()["banned_refused"] == 1
     async with Broker(serving.config_of(tmp_path)) as broker:
         add_ban(broker, address="127.0.0.0/8", seconds=3600)
-        reader, writer = await asyncio.open_connection("127.0.0.1", serving.port_of(broker))
-        async with asyncio.timeout(30):
-            assert (await reader.read()).startswith(b"-NOPERM ")
-        writer.close()
+        assert (await serving.raw(broker, b"", ends=False)).startswith(b"-NOPERM ")
         assert not broker.jobs.open().listeners[0].clients
 
 
@@ -160,18 +154,15 @@ async def test_a_verdict_is_one_on_what_was_asked(
     async with Broker(serving.config_of(tmp_path), plugins={"guard": guard}) as broker:
         jobs = serving.machine(broker)
         job = jobs.add(jobs.queue(queue, 1.0), b"x", 1.0)
-        reader, writer = await asyncio.open_connection("127.0.0.1", serving.port_of(broker))
         words = [b"AUTH worker secret", command + b" " + job.id, following, b"QUIT", b""]
-        writer.write(b"\r\n".join(words))
+        asking = asyncio.create_task(serving.raw(broker, b"\r\n".join(words), ends=False))
         await until(lambda: guard.asked)
         jobs.acknowledge(job.id)
         guard.may_answer.set()
-        async with asyncio.timeout(30):
-            found = await reader.read()
+        found = await asking
         nothing = b"*-1\r\n" if command == b"SHOW" else b":0\r\n"
         assert found.startswith(b"+OK\r\n" + nothing + reply)
         assert guard.asked[1:] == [asked]
-        writer.close()
 
 
 async def test_a_verdict_on_one_queue_is_none_on_that_to_which_the_job_went(tmp_path: Path) -> None:
@@ -180,29 +171,24 @@ async def test_a_verdict_on_one_queue_is_none_on_that_to_which_the_job_went(tmp_
     async with Broker(serving.config_of(tmp_path), plugins={"guard": guard}) as broker:
         jobs = serving.machine(broker)
         job = jobs.add(jobs.queue(b"mail", 1.0), b"x", 1.0)
-        reader, writer = await asyncio.open_connection("127.0.0.1", serving.port_of(broker))
-        writer.write(b"AUTH worker secret\r\nENQUEUE " + job.id + b"\r\nQUIT\r\n")
+        words = b"AUTH worker secret\r\nENQUEUE " + job.id + b"\r\nQUIT\r\n"
+        asking = asyncio.create_task(serving.raw(broker, words, ends=False))
         await until(lambda: guard.asked)
         jobs.bury(job, "expired", 1.0)
         guard.may_answer.set()
-        async with asyncio.timeout(30):
-            assert await reader.read() == b"+OK\r\n:1\r\n+OK\r\n"
+        assert await asking == b"+OK\r\n:1\r\n+OK\r\n"
         assert guard.asked == ["take $jobs/mail", "take $jobs/mail!dead"]
-        writer.close()
 
 
 async def test_the_last_auth_of_a_hello_counts(tmp_path: Path) -> None:
     """Each would else be asked about anew, without an end, as a verdict on one is none on the other."""
     for guard in (serving.Guard(), serving.SlowGuard()):
         async with Broker(serving.config_of(tmp_path), plugins={"guard": guard}) as broker:
-            reader, writer = await asyncio.open_connection("127.0.0.1", serving.port_of(broker))
-            writer.write(
+            words = (
                 b"HELLO 2 AUTH worker secret AUTH worker guess\r\nPING\r\n"
                 b"HELLO 2 AUTH worker guess AUTH worker secret\r\nPING\r\nQUIT\r\n"
             )
-            async with asyncio.timeout(30):
-                found = await reader.read()
+            found = await serving.raw(broker, words, ends=False)
             assert found.startswith(b"-WRONGPASS ")
             assert b"-NOAUTH " in found
             assert found.endswith(b"+PONG\r\n+OK\r\n")
-            writer.close()

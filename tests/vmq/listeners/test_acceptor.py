@@ -69,6 +69,11 @@ class Door:
             if len(self.arrived) < count:
                 await self.all_in.wait()
 
+    async def let_in(self, count: int) -> None:
+        """So many more come, and are waited for."""
+        self.knock(count)
+        await self.wait_all(len(self.arrived) + count)
+
     @property
     def paced(self) -> int:
         return self.house.core.counters.accept_paced
@@ -100,9 +105,8 @@ async def test_a_pass_takes_no_more_than_a_batch() -> None:
 
 async def test_who_comes_alone_is_not_looked_behind() -> None:
     with a_door() as door:
-        for number in range(40):
-            door.knock(1)
-            await door.wait_all(number + 1)
+        for _ in range(40):
+            await door.let_in(1)
         assert door.sock.looks <= 40 * 5 / 4 + 1
         assert door.acceptor.expected <= 2
 
@@ -170,8 +174,7 @@ def test_either_event_loop_takes_what_is_accepted(
 async def test_a_pass_that_is_too_long_halves_the_batch_until_it_is_not() -> None:
     with a_door() as door:
         door.cost = DRIFT / 10
-        door.knock(200)
-        await door.wait_all(200)
+        await door.let_in(200)
         # 16 are too many; 8 are not, and one more is tried after each.
         assert door.paced >= 3
         assert 5 <= door.acceptor.batch <= 12
@@ -180,8 +183,7 @@ async def test_a_pass_that_is_too_long_halves_the_batch_until_it_is_not() -> Non
 async def test_the_batch_grows_back_when_there_is_time() -> None:
     with a_door() as door:
         door.acceptor.batch = LARGEST_BATCH - 2
-        door.knock(5 * LARGEST_BATCH)
-        await door.wait_all(5 * LARGEST_BATCH)
+        await door.let_in(5 * LARGEST_BATCH)
         assert door.acceptor.batch == LARGEST_BATCH
 
 
@@ -192,8 +194,7 @@ async def test_a_loop_that_stays_late_lets_somebody_in_after_each_pause(
         door.house.core.loop_lag = DRIFT * 1.01
         door.acceptor.batch = 1
         door.cost = DRIFT * 2
-        door.knock(3)
-        await door.wait_all(3)
+        await door.let_in(3)
         assert door.paced >= 3
     told = [each for each in caplog.records if "accepting slower listener=a" in each.getMessage()]
     assert len(told) == 1, "once in a while is enough"
@@ -203,8 +204,7 @@ async def test_a_loop_that_is_just_not_late_is_not_paced() -> None:
     with a_door() as door:
         door.house.core.loop_lag = DRIFT
         door.cost = DRIFT / LARGEST_BATCH * 0.999
-        door.knock(2 * LARGEST_BATCH)
-        await door.wait_all(2 * LARGEST_BATCH)
+        await door.let_in(2 * LARGEST_BATCH)
         assert door.paced == 0
 
 
@@ -213,13 +213,11 @@ async def test_without_files_it_waits_and_goes_on(
     want: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with a_door(want, want) as door, caplog.at_level(logging.WARNING, "vmq.listeners"):
-        door.knock(2)
-        await door.wait_all(2)
+        await door.let_in(2)
         assert door.acceptor.has_wanted()
         door.house.clock.advance(SILENCE + 1)
         assert not door.acceptor.has_wanted()
-        door.knock(2)
-        await door.wait_all(4)
+        await door.let_in(2)
         assert door.house.core.counters.accept_failed == 2
     assert caplog.messages == ["cannot accept listener=a: want", "accepting again listener=a"]
 
@@ -246,8 +244,7 @@ def test_of_what_goes_on_the_log_hears_more_and_more_rarely() -> None:
 
 async def test_a_client_that_went_meanwhile_hinders_nobody() -> None:
     with a_door(errno.ECONNABORTED) as door:
-        door.knock(1)
-        await door.wait_all(1)
+        await door.let_in(1)
         assert door.house.core.counters.accept_failed == 0
 
 

@@ -13,15 +13,13 @@ import pytest
 import uvloop
 
 from tests.support.until import until
-from tests.support.wire import connect_packet
-from tests.vmq.listeners.test_listener import TIMEOUT, Opened, hang_up
+from tests.vmq.listeners.test_listener import TIMEOUT, listening
 from tests.vmq.support import House
 from vmq.config.options import Config, ListenerOptions
 from vmq.listeners.acceptor import ALONE, Acceptor
 from vmq.listeners.single_server import LOOK
 
 DRIFT = 0.02
-CONNACK = b"\x20\x02\0\0"
 
 
 class Gate:
@@ -204,41 +202,21 @@ async def test_a_closed_one_takes_nobody_more() -> None:
 
 @under_uvloop
 async def test_a_limit_of_connections_is_kept_and_their_addresses_are_seen() -> None:
-    opened = Opened(max_connections=2)
-    await opened.listener.open()
-    opened.listener.listen()
-    async with asyncio.timeout(TIMEOUT):
-        clients = []
-        for name in ("a", "b"):
-            reader, writer = await opened.connect()
-            writer.write(connect_packet(name))
-            assert await reader.readexactly(4) == CONNACK
-            clients.append(writer)
+    async with listening(max_connections=2) as opened:
+        clients = [(await opened.session(name))[1] for name in ("a", "b")]
         assert [each.network for each in opened.made] == ["127.0.0.1"] * 2
         assert opened.house.core.networks == {"127.0.0.1": 2}
         for _ in range(3):
-            assert await turned_away(opened)
+            assert await opened.turns_away()
         assert opened.listener.connections == 2
         # One more is allowed, and another limit holds at once.
         opened.listener.configure(limited(3))
         opened.house.core.options.max_connections_per_ip = 2
-        assert await turned_away(opened)
+        assert await opened.turns_away()
         for each in clients:
             each.close()
         await until(lambda: opened.listener.connections == 0)
-    opened.listener.close()
     assert opened.house.core.networks == {}
-
-
-async def turned_away(opened: Opened) -> bool:
-    """Whether one more client is closed unanswered."""
-    reader, writer = await opened.connect()
-    try:
-        return await reader.read() == b""
-    except ConnectionError:
-        return True
-    finally:
-        await hang_up(writer)
 
 
 def limited(count: int) -> Config:

@@ -8,8 +8,8 @@ from vmq_hooks import Accept, Broker, Cache, Plugin, Refuse, hook
 
 from tests.support import wire as mqtt
 from tests.vmq.plugins.doors import Doors
-from tests.vmq.plugins.support import TIMEOUT, options, peer_of, serving
-from tests.vmq.sockets import session_of
+from tests.vmq.plugins.support import TIMEOUT, options, serving
+from tests.vmq.sockets import login, session_of
 from vmq.config.options import ListenerOptions
 
 
@@ -61,13 +61,11 @@ async def test_a_listener_chooses_its_plugins(tmp_path: Path) -> None:
     async with serving(tmp_path, plugins, sections, False, listeners) as broker:
         codes = []
         for listener in (0, 1):
-            async with peer_of(broker, listener) as peer:
-                codes.append((await peer.connect("c")).return_code)
+            codes.append(await login(broker, listener=listener))
         assert codes == [5, 0]
         # Whoever was chosen and does not run cannot say yes.
         await broker.plugins.disable("kind")
-        async with peer_of(broker, 1) as peer:
-            assert (await peer.connect("c")).return_code == 5
+        assert await login(broker, listener=1) == 5
 
 
 async def test_a_kept_verdict_is_not_asked_for_again_until_it_is_forgotten(tmp_path: Path) -> None:

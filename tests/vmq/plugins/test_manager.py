@@ -16,7 +16,7 @@ from tests.support.present import present
 from tests.support.until import until
 from tests.vmq.plugins.doors import Doors, Later
 from tests.vmq.plugins.support import TIMEOUT, options, peer_of, serving
-from tests.vmq.sockets import session_of
+from tests.vmq.sockets import login, session_of
 from vmq.broker import StartError
 from vmq.plugins.starting import PluginError
 
@@ -287,8 +287,7 @@ async def test_code_that_will_not_be_cancelled_holds_nobody_up(
     plugin, slow = Stubborn(), Stubborn(starts=False)
     sections = {"stubborn": options(deadline=0.01, breaker_failures=0)}
     async with serving(tmp_path, {"stubborn": plugin}, sections, anonymous=False) as broker:
-        async with peer_of(broker) as peer:
-            assert (await peer.connect("c")).return_code == 3
+        assert await login(broker) == 3
         assert await broker.plugins.only("discover_nodes") is None
         told = present(broker.plugins.loaded["stubborn"].steps["on_message_drop"])
         broker.plugins.loaded["stubborn"].notices.put(told, ())

@@ -27,7 +27,7 @@ from tests.support import wire as mqtt
 from tests.support.until import until
 from tests.vmq.plugins.doors import Doors, Later
 from tests.vmq.plugins.support import TIMEOUT, Peer, options, peer_of, serving
-from tests.vmq.sockets import session_of
+from tests.vmq.sockets import login, session_of, take
 from vmq.broker import Broker
 
 
@@ -110,11 +110,9 @@ async def test_the_verdict_on_a_connect_is_answered(
 
 async def test_loopback_is_open_until_a_plugin_knows_clients(tmp_path: Path) -> None:
     async with serving(tmp_path, anonymous="loopback") as broker:
-        async with peer_of(broker) as peer:
-            assert (await peer.connect("c")).return_code == 0
+        assert await login(broker) == 0
         await broker.plugins.add("doors", Doors(auth_on_register=Refuse("no")))
-        async with peer_of(broker) as peer:
-            assert (await peer.connect("c")).return_code == 5
+        assert await login(broker) == 5
 
 
 async def test_register_modifiers_hold_for_the_session(tmp_path: Path) -> None:
@@ -194,8 +192,7 @@ async def test_a_publish_may_go_to_another_mountpoint(tmp_path: Path) -> None:
         session_of(broker, "c") as peer,
     ):
         peer.send(mqtt.publish_packet("a", b"x"))
-        async with asyncio.timeout(TIMEOUT):
-            assert (await anext(messages)).payload == b"x"
+        assert await take(messages, 1) == [b"x"]
 
 
 async def test_a_refused_will_refuses_the_connect_and_a_changed_one_is_published(
@@ -206,13 +203,10 @@ async def test_a_refused_will_refuses_the_connect_and_a_changed_one_is_published
 
     plugin = Doors(auth_on_publish=judge)
     async with serving(tmp_path, {"doors": plugin}) as broker:
-        async with peer_of(broker) as peer:
-            assert (await peer.connect("c", will=mqtt.Will("bad", b"x"))).return_code == 5
+        assert await login(broker, will=mqtt.Will("bad", b"x")) == 5
         async with broker.subscribe("good") as messages:
-            async with peer_of(broker) as peer:
-                assert (await peer.connect("c", will=mqtt.Will("good", b"x"))).return_code == 0
-            async with asyncio.timeout(TIMEOUT):
-                assert (await anext(messages)).payload == b"changed"
+            assert await login(broker, will=mqtt.Will("good", b"x")) == 0
+            assert await take(messages, 1) == [b"changed"]
 
 
 async def test_on_publish_sees_the_modified_message_and_on_deliver_rewrites(tmp_path: Path) -> None:
@@ -282,8 +276,7 @@ async def test_a_verdict_that_does_not_come_says_come_again(tmp_path: Path) -> N
     plugin = Later()
     sections = {"doors": options(deadline=0.01)}
     async with serving(tmp_path, {"doors": plugin}, sections, anonymous=False) as broker:
-        async with peer_of(broker) as peer:
-            assert (await peer.connect("c")).return_code == 3
+        assert await login(broker) == 3
         assert broker.plugins.guards["doors"].timeouts == {"auth_on_register": 1}
         names = {each.name: each for each in broker.metrics.families()}
         (sample,) = names["plugin_hook_timeouts"].samples
@@ -295,8 +288,7 @@ async def test_while_the_breaker_is_open_clients_are_told_to_come_again(tmp_path
     sections = {"doors": options(breaker_failures=2)}
     async with serving(tmp_path, {"doors": plugin}, sections, anonymous=False) as broker:
         for _ in range(3):
-            async with peer_of(broker) as peer:
-                assert (await peer.connect("c")).return_code == 3
+            assert await login(broker) == 3
         assert broker.plugins.guards["doors"].skipped == {"auth_on_register": 1}
     assert len(plugin.calls) == 2
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.support import wire as mqtt
+from tests.vmq.hook_sites import later_verdicts
 from tests.vmq.memory_transport import MemoryTransport
 from tests.vmq.support import Client, House, watcher, work_of_turns
 from vmq.core.hook_sites import Pending
@@ -139,12 +140,7 @@ def test_a_lost_connection_that_is_ended_before_its_rest_is_told_of_once(
 
 def test_a_verdict_that_comes_later_and_a_rest_keep_the_order(house: House) -> None:
     client, reader = house.client("c"), watcher(house)
-    asked: list[Pending] = []
-
-    def later(*_: object) -> Pending:
-        asked.append(Pending(lambda: None))
-        return asked[-1]
-
+    asked, later = later_verdicts()
     house.core.hooks.auth_on_subscribe = later
     house.patient = True
     client.send(mqtt.subscribe_packet(1, ("x", 0)), mqtt.PINGREQ_BYTES * 2 * PACKETS_A_PASS)
@@ -162,12 +158,7 @@ def test_what_came_behind_a_verdict_is_handled_though_the_peer_has_ended(
 ) -> None:
     """Layers that frame, as TLS and WebSocket do, read the end together with what came before [MQTT-3.14.4-3]."""
     client, reader = house.client("c", will=mqtt.Will("w", b"will")), watcher(house)
-    asked: list[Pending] = []
-
-    def later(*_: object) -> Pending:
-        asked.append(Pending(lambda: None))
-        return asked[-1]
-
+    asked, later = later_verdicts()
     house.core.hooks.auth_on_publish = later
     client.send(
         mqtt.publish_packet("a", b"1", qos=1, packet_id=1),

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from vmq_hooks import PublishModifiers, Refuse
 
+from tests.vmq.hook_sites import later_verdicts
 from tests.vmq.support import Client, House
 from vmq.core.hook_sites import AcceptedUntil, Hooks, Pending
 from vmq.core.retained_burst import allowance_for
@@ -31,13 +32,7 @@ class Judge:
 
     def defer(self) -> list[Pending]:
         """Has verdicts come when the test says so: those that are awaited."""
-        pending: list[Pending] = []
-
-        def answer(_topic: str) -> Pending:
-            pending.append(Pending(lambda: None))
-            return pending[-1]
-
-        self.answer = answer
+        pending, self.answer = later_verdicts()
         return pending
 
     def later(self) -> int:

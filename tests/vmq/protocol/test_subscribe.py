@@ -6,8 +6,9 @@ from vmq_hooks.verdicts import Refuse
 
 from tests.support import wire as mqtt
 from tests.support.present import present
+from tests.vmq.hook_sites import later_verdicts
 from tests.vmq.support import Client, House, work_of_turns
-from vmq.core.hook_sites import Answer, Pending
+from vmq.core.hook_sites import Answer
 from vmq.protocol.subscribe import FILTERS_A_STEP, NODES_A_STEP
 
 MANY = 3 * FILTERS_A_STEP + 7
@@ -122,12 +123,7 @@ def test_a_plugin_judges_step_by_step(house: House) -> None:
 
 
 def test_verdicts_that_come_later_keep_the_order(house: House) -> None:
-    asked: list[Pending] = []
-
-    def later(*_: object) -> Answer:
-        asked.append(Pending(lambda: None))
-        return asked[-1]
-
+    asked, later = later_verdicts()
     client = connected(house)
     house.core.hooks.auth_on_subscribe = later
     client.send(mqtt.subscribe_packet(5, *((each, 1) for each in FILTERS)), mqtt.PINGREQ_BYTES)

@@ -7,18 +7,12 @@ import pytest
 from vmq_hooks import RegisterModifiers
 
 from tests.vmq.plugins.doors import Doors
-from tests.vmq.plugins.support import peer_of, serving
-from tests.vmq.sockets import session_of
+from tests.vmq.plugins.support import serving
+from tests.vmq.sockets import login, session_of
 from vmq.admin.bans import add_ban, list_bans, remove_ban
 from vmq.admin.errors import AdminError, NotFoundError
-from vmq.broker import Broker
 from vmq.runtime.bans import FILE, Bans
 from vmq.runtime.errors import StartError
-
-
-async def code(broker: Broker, client_id: str, user: str | None = None) -> int:
-    async with peer_of(broker) as peer:
-        return (await peer.connect(client_id, username=user)).return_code
 
 
 async def test_a_banned_client_has_to_go_and_comes_back_when_it_may(tmp_path: Path) -> None:
@@ -28,39 +22,39 @@ async def test_a_banned_client_has_to_go_and_comes_back_when_it_may(tmp_path: Pa
             assert row.disconnected == 1
             assert row.until is not None
             assert await banned.rest() == b""
-            assert await code(broker, "c") == 5
+            assert await login(broker) == 5
             assert len(list(broker.connections or ())) == 1
         assert [(each.kind, each.value, each.reason) for each in list_bans(broker)] == [
             ("client_id", "c", "floods")
         ]
         assert broker.metrics.counters()["banned_refused"] == 1
         assert remove_ban(broker, client_id="c").value == "c"
-        assert await code(broker, "c") == 0
+        assert await login(broker) == 0
 
 
 @pytest.mark.parametrize("ban", ({"user": "ann"}, {"address": "127.0.0.0/8"}))
 async def test_users_and_addresses(tmp_path: Path, ban: dict[str, Any]) -> None:
     async with serving(tmp_path) as broker:
         add_ban(broker, **ban)
-        assert await code(broker, "c", "ann") == 5
-        assert (await code(broker, "c", "bob") == 5) is ("address" in ban)
+        assert await login(broker, username="ann") == 5
+        assert (await login(broker, username="bob") == 5) is ("address" in ban)
         remove_ban(broker, **ban)
-        assert await code(broker, "c", "ann") == 0
+        assert await login(broker, username="ann") == 0
 
 
 async def test_who_a_plugin_says_it_is_may_be_banned_too(tmp_path: Path) -> None:
     doors = Doors(auth_on_register=RegisterModifiers(username="ann"))
     async with serving(tmp_path, {"doors": doors}, anonymous=False) as broker:
-        assert await code(broker, "c", "token") == 0
+        assert await login(broker, username="token") == 0
         add_ban(broker, user="ann")
-        assert await code(broker, "c", "token") == 5
+        assert await login(broker, username="token") == 5
 
 
 async def test_who_is_banned_costs_no_plugin_anything(tmp_path: Path) -> None:
     doors = Doors()
     async with serving(tmp_path, {"doors": doors}, anonymous=False) as broker:
         add_ban(broker, user="ann")
-        assert await code(broker, "c", "ann") == 5
+        assert await login(broker, username="ann") == 5
         assert doors.calls == []
 
 
@@ -68,7 +62,7 @@ async def test_what_another_worker_wrote_holds_within_a_second(tmp_path: Path) -
     async with serving(tmp_path) as broker, session_of(broker, "c") as peer:
         Bans(Path(broker.config.broker.data_dir)).add("client_id", "c")
         assert await peer.rest() == b""
-        assert await code(broker, "c") == 5
+        assert await login(broker) == 5
 
 
 async def test_bans_outlive_a_restart_and_a_broken_file_lets_nobody_slip_in(tmp_path: Path) -> None:
@@ -76,9 +70,9 @@ async def test_bans_outlive_a_restart_and_a_broken_file_lets_nobody_slip_in(tmp_
         add_ban(broker, client_id="c")
         folder = Path(broker.config.broker.data_dir)
     async with serving(tmp_path) as broker:
-        assert await code(broker, "c") == 5
+        assert await login(broker) == 5
         (folder / FILE).write_text("{")
-        assert await code(broker, "c") == 5
+        assert await login(broker) == 5
     with pytest.raises(StartError, match=r"bans cannot be read.*mend or remove"):
         async with serving(tmp_path):
             pass

@@ -18,8 +18,7 @@ def slow_backlog(house: House, count: int) -> tuple[Client, Queue, QueueTasks]:
     """A client whose queue asked for its first drain step, of ten messages, and what is to drain it."""
     house.options.max_msgs_per_drain_step = 10
     house.options.max_inflight_messages = 0
-    house.client("c", clean=False).subscribe(("a", 1))
-    house.client("c", clean=False).lose()
+    house.subscriber("c", ("a", 1), clean=False).lose()
     for number in range(count):
         house.publish("a", b"%d" % number, 1)
     house.patient = True

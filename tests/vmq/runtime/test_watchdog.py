@@ -57,8 +57,10 @@ def test_only_the_last_dump_of_the_loops_thread_counts() -> None:
 
 
 def watched(blocked: list[str]) -> Watchdog:
-    """One whose thread does not run: the test steps itself."""
-    return Watchdog(lambda file: "p" if file == __file__ else None, blocked.append)
+    """One whose thread does not run: the test, whose thread is the loop's, steps itself."""
+    watchdog = Watchdog(lambda file: "p" if file == __file__ else None, blocked.append)
+    watchdog._loop_thread = threading.get_ident()
+    return watchdog
 
 
 def on_deliver(watchdog: Watchdog, steps: int) -> None:
@@ -78,7 +80,6 @@ def test_a_loop_that_stands_still_is_told_once_with_plugin_hook_and_line(
 ) -> None:
     blocked: list[str] = []
     watchdog = watched(blocked)
-    watchdog._loop_thread = threading.get_ident()
     caplog.set_level(logging.INFO)
     on_deliver(watchdog, LATE - 1)
     assert caplog.messages == []
@@ -97,7 +98,6 @@ def test_what_no_step_could_see_at_first_is_told_later(caplog: pytest.LogCapture
     """As when compiled code, which has no frames, calls one plugin after the other."""
     watchdog = watched([])
     caplog.set_level(logging.INFO)
-    watchdog._loop_thread = threading.get_ident()
     watchdog._base = base = sys._getframe()
     looking = threading.Lock()
     looking.acquire()
@@ -126,7 +126,7 @@ def test_a_program_that_runs_the_loop_is_not_blamed_for_what_the_loop_runs(
     """It may be the file of a plugin, too."""
     watchdog = watched([])
     caplog.set_level(logging.INFO)
-    watchdog._loop_thread = main = threading.get_ident()
+    main = threading.get_ident()
 
     def look() -> None:
         while "join" not in (at.function for at in places_of(sys._current_frames()[main], None)):
@@ -167,7 +167,6 @@ def test_what_the_broker_itself_takes_time_for_is_no_alarm(
 def test_a_process_that_was_stopped_is_blamed_on_nobody(caplog: pytest.LogCaptureFixture) -> None:
     blocked: list[str] = []
     watchdog = watched(blocked)
-    watchdog._loop_thread = threading.get_ident()
     watchdog.step(100.0, 5.0)
     watchdog.step(160.0, 5.1)
     assert "process was stopped for=60.0s" in caplog.messages[-1]

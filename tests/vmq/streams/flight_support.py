@@ -1,6 +1,7 @@
 """A catalog with its threads and an event loop of its own, for clients that block."""
 
 import asyncio
+import base64
 import json
 import os
 import tempfile
@@ -100,6 +101,11 @@ def act(client: Any, kind: str, options: Any = None, **fields: Any) -> Any:
     body = json.dumps(fields).encode()
     (result,) = client.do_action(flight.Action(kind, body), options)
     return json.loads(result.body.to_pybytes())
+
+
+def basic(user: str, password: bytes) -> flight.FlightCallOptions:
+    text = base64.b64encode(user.encode() + b":" + password)
+    return flight.FlightCallOptions(headers=[(b"authorization", b"Basic " + text)])
 
 
 def code_of(error: flight.FlightError) -> str:

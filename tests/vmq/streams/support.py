@@ -87,6 +87,13 @@ def make(folder: Path, clock: Clock | None = None, **changes: Any) -> Partition:
     return made
 
 
+def make_with(rows: int, folder: Path, clock: Clock | None = None, **changes: Any) -> Partition:
+    """A partition with so many rows."""
+    made = make(folder, clock, **changes)
+    put(made, rows_from(0, rows))
+    return made
+
+
 def plain(batch: pa.RecordBatch) -> list[Row]:
     """The stored columns as `row` makes them."""
     batch = batch.select([name for name in STORED.names if name in batch.schema.names])
@@ -94,6 +101,13 @@ def plain(batch: pa.RecordBatch) -> list[Row]:
         at = batch.schema.get_field_index("timestamp")
         batch = batch.set_column(at, "timestamp", batch.column(at).cast(pa.int64()))
     return list(batch.to_pylist())
+
+
+def seal(partition: Partition, batches: int, rows: int = 1) -> None:
+    """So many batches of so many rows, which go on, in a segment that ends with them."""
+    for _ in range(batches):
+        put(partition, rows_from(partition.end, rows))
+    partition.roll()
 
 
 def read_all(partition: Partition, start: int | None = None, end: int | None = None) -> list[Row]:

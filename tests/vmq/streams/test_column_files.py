@@ -50,6 +50,12 @@ def writer_of(running: Running) -> ColumnWriter:
     return ColumnWriter(running.catalog.all_partitions, least=0)
 
 
+def tidied(running: Running) -> ColumnWriter:
+    writer = writer_of(running)
+    writer.tidy()
+    return writer
+
+
 def files(partition: Partition) -> list[str]:
     return sorted(each.name for each in partition.folder.glob("*" + SUFFIX))
 
@@ -112,8 +118,7 @@ def test_a_file_of_the_same_size_in_a_segment_s_place_has_columns_of_its_own(
 ) -> None:
     """As compaction may leave one: what lies beside the old one says nothing of it."""
     partition = fill(running, *readings(4))
-    writer = writer_of(running)
-    writer.tidy()
+    writer = tidied(running)
     before = files(partition)
     [sealed] = partition.sealed
     other = Running(running.catalog.folder.parent / "other", sensors=options(filters=["sensors/#"]))
@@ -135,12 +140,10 @@ def test_a_file_of_the_same_size_in_a_segment_s_place_has_columns_of_its_own(
 
 def test_what_is_looked_at_is_counted(running: Running) -> None:
     partition = fill(running, *readings(3), b"broken", b'{"temp": "warm"}', b"{}")
-    writer = writer_of(running)
-    writer.tidy()
+    writer = tidied(running)
     found = ColumnCounts(6, 1, {"temp": Unfit(2, 1), "device": Unfit()})
     assert writer.counts([partition]) == found
-    again = writer_of(running)
-    again.tidy()  # by what the files say
+    again = tidied(running)  # by what the files say
     assert again.counts([partition]) == found
 
 
@@ -182,8 +185,7 @@ def test_a_schema_that_fits_nothing(tmp_path: Path) -> None:
         query = "select count(*) as n, count(temp) as t, count(seen) as a, count(gone) as g from sensors"
         found = [{"n": 5, "t": 0, "a": 0, "g": 0}]
         assert ask(running, query) == found
-        writer = writer_of(running)
-        writer.tidy()
+        writer = tidied(running)
         assert files(partition)
         assert ask(running, query) == found
         counts = writer.counts([partition]).columns
@@ -198,8 +200,7 @@ def test_files_are_those_of_the_segments_and_the_schema(
     running: Running, change: Callable[[Running, Partition], None], left: int
 ) -> None:
     partition = fill(running, *readings(4))
-    writer = writer_of(running)
-    writer.tidy()
+    writer = tidied(running)
     before = files(partition)
     change(running, partition)
     writer.tidy()
@@ -298,8 +299,7 @@ def test_what_the_process_could_not_make_is_told(running: Running) -> None:
 def test_on_a_disk_that_is_short_they_wait(running: Running) -> None:
     partition = fill(running, *readings(4))
     partition.room = room = ShortRoom()
-    writer = writer_of(running)
-    writer.tidy()
+    writer = tidied(running)
     assert files(partition) == []
     assert not writer.failures.reasons
     room.is_short = False

@@ -85,8 +85,7 @@ def test_groups(broker: BrokerProcess) -> None:
     payloads = [each for rows in found for each in rows.column("payload").to_pylist()]
     assert sorted(int(each[9:-1]) for each in payloads) == list(range(MANY))
     with Wire.connected(broker.tcp, "alarmed") as alarmed:
-        alarmed.send(subscribe_packet(1, ("alarms/#", 0)))
-        alarmed.expect(SUBACK)
+        alarmed.ask(subscribe_packet(1, ("alarms/#", 0)), SUBACK)
         names["alarms"](server, MANY)
         hot = [int(alarmed.expect(PUBLISH).payload[9:-1]) for _ in range(MANY - 30)]
     assert sorted(hot) == list(range(30, MANY))

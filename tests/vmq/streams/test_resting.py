@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.vmq.streams.support import make, payloads, plain, put, rows_from
+from tests.vmq.streams.support import make, make_with, payloads, plain, put, rows_from
 from vmq.streams.log.cursor import LogReader
 from vmq.streams.log.errors import DamagedError
 from vmq.streams.log.partition import CHECKPOINT, Partition
@@ -61,8 +61,7 @@ def test_a_segment_that_is_not_there_is_told(tmp_path: Path) -> None:
 
 
 def test_a_torn_tail_is_not_read_and_damage_is_refused(tmp_path: Path) -> None:
-    partition = make(tmp_path)
-    put(partition, rows_from(0, 3))
+    partition = make_with(3, tmp_path)
     size = partition.visible
     put(partition, rows_from(3, 3))
     partition.close()

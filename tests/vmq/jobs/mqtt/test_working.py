@@ -211,8 +211,7 @@ async def test_what_it_has_is_its_own_whatever_it_unsubscribes(
             await working(peer, "$jobs/mail;prefetch=2")
             job_id = await redis.execute_command("ADDJOB", "mail", "x", 0)
             await job_of(peer)
-            peer.send(mqtt.unsubscribe_packet(2, "$jobs/mail;prefetch=2"))
-            await peer.expect(b"\xb0\x02\x00\x02")
+            await peer.ask(mqtt.unsubscribe_packet(2, "$jobs/mail;prefetch=2"), b"\xb0\x02\x00\x02")
             if comes_back:
                 peer.send(mqtt.subscribe_packet(3, ("$jobs/mail;prefetch=2", 1)))
                 await peer.expect(b"\x90\x03\x00\x03\x01")

@@ -34,6 +34,11 @@ class Keys(World):
         self.world._send(node.name)
         return job
 
+    def until_copied(self, job: Job) -> None:
+        """Waits until copies of a job are under way."""
+        while job.copies is None:
+            self.passes(0.1)
+
     def told(self, job: Job) -> bytes:
         """The id that who adds a job is told."""
         while job.state == WAITING and not job.is_gone:
@@ -57,8 +62,7 @@ class Keys(World):
     def die_while_copying(self, node: SimNode, token: bytes) -> bytes:
         """A node dies while it adds a job to two hosts, of which another has it by then; the job's id."""
         lost = self.begin(node, token)
-        while lost.copies is None:
-            self.passes(0.1)
+        self.until_copied(lost)
         self.world.is_late = True
         self.world.crash(node.name)
         while not self.hosts(lost.id):

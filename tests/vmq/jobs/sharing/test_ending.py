@@ -7,12 +7,12 @@ from tests.simulator.jobs.world import JobWorld
 from tests.support.present import present
 
 
-def world_of(folder: Path, hosts: str) -> JobWorld:
-    """Nodes that know each other, and on which nobody works."""
+def world_of(folder: Path, hosts: str) -> tuple[JobWorld, list[SimNode]]:
+    """Nodes that know each other, and on which nobody works, and the world that they are in."""
     world = JobWorld(1, folder, list(hosts))
     world.is_idle = True
     passes(world, 3)
-    return world
+    return world, list(world.nodes.values())
 
 
 def passes(world: JobWorld, seconds: float) -> None:
@@ -28,9 +28,21 @@ def add(world: JobWorld, node: SimNode, copies: int, delay: int = 0) -> bytes:
     return job_id
 
 
+def send(world: JobWorld, node: SimNode) -> None:
+    world._send(node.name)
+    passes(world, 2)
+
+
 def acknowledge(world: JobWorld, node: SimNode, job_id: bytes) -> None:
     assert node.machine.acknowledge(job_id)
     world._send(node.name)
+
+
+def ends(world: JobWorld) -> None:
+    """No job is left to do, and after a while none is remembered."""
+    assert [node.undone() for node in world.nodes.values()] == [0, 0, 0]
+    passes(world, 60)
+    assert [node.left() for node in world.nodes.values()] == [0, 0, 0]
 
 
 def counted(node: SimNode) -> tuple[int, int]:
@@ -41,8 +53,7 @@ def counted(node: SimNode) -> tuple[int, int]:
 
 def test_a_job_that_is_done_and_not_forgotten_yet_is_none_of_its_queue(tmp_path: Path) -> None:
     """Nor in the node's next life."""
-    world = world_of(tmp_path, "ab")
-    first, second = world.nodes.values()
+    world, (first, second) = world_of(tmp_path, "ab")
     ids = [add(world, first, 2) for _ in range(3)]
     passes(world, 1)
     world.crash(second.name)
@@ -59,8 +70,7 @@ def test_a_job_that_is_done_and_not_forgotten_yet_is_none_of_its_queue(tmp_path:
 
 def test_a_copy_that_is_under_way_is_heard_of_before_its_job_is_forgotten(tmp_path: Path) -> None:
     """It comes by one link; that its job is done, and may be forgotten, comes sooner by another."""
-    world = world_of(tmp_path, "abc")
-    first, second, third = world.nodes.values()
+    world, (first, second, third) = world_of(tmp_path, "abc")
     world.links[first.name, third.name].append((world.now + 5, b""))  # nothing passes before that
     ids = [add(world, first, 2) for _ in range(20)]
     passes(world, 1)
@@ -71,39 +81,31 @@ def test_a_copy_that_is_under_way_is_heard_of_before_its_job_is_forgotten(tmp_pa
     for job_id in ids:
         acknowledge(world, second, job_id)
     passes(world, 5 + 2 * RETRY)
-    assert [node.undone() for node in world.nodes.values()] == [0, 0, 0]
-    passes(world, 60)
-    assert [node.left() for node in world.nodes.values()] == [0, 0, 0]
+    ends(world)
 
 
 def test_who_heard_of_a_job_before_it_had_a_copy_is_told_again(tmp_path: Path) -> None:
     """It kept nothing of that, and got its copy later, of a node that had not heard."""
-    world = world_of(tmp_path, "abc")
-    first, second, third = world.nodes.values()
+    world, (first, second, third) = world_of(tmp_path, "abc")
     job_id = add(world, first, 1)
     world.cut.add(frozenset((first.name, second.name)))
     world.break_link(first.name, second.name)
     assert second.replicas.acknowledge_unknown(job_id)
-    world._send(second.name)
-    passes(world, 2)
+    send(world, second)
     assert third.machine.find(job_id) is None
     job = present(first.machine.find(job_id))
     first.machine.set_aside(job)
     assert first.replicas.federation.give(job, third.number, first.clock_now)
-    world._send(first.name)
-    passes(world, 2)
+    send(world, first)
     assert third.machine.find(job_id) is not None
     world.cut.clear()
     passes(world, 10)
-    assert [node.undone() for node in world.nodes.values()] == [0, 0, 0]
-    passes(world, 60)
-    assert [node.left() for node in world.nodes.values()] == [0, 0, 0]
+    ends(world)
 
 
 def test_who_does_not_have_a_job_is_not_taken_for_its_holder(tmp_path: Path) -> None:
     """A job is acknowledged at two nodes in turn, and who has it hears of neither; at once when it can be reached."""
-    world = world_of(tmp_path, "abc")
-    first, second, third = world.nodes.values()
+    world, (first, second, third) = world_of(tmp_path, "abc")
     job_id = add(world, first, 1)
     pairs = [frozenset((first.name, each.name)) for each in (second, third)]
     world.cut.update(pairs)
@@ -117,25 +119,20 @@ def test_who_does_not_have_a_job_is_not_taken_for_its_holder(tmp_path: Path) -> 
     assert [node.left() for node in world.nodes.values()] == [1, 1, 1]
     world.cut.clear()
     passes(world, 3)
-    assert first.undone() == 0
-    passes(world, 60)
-    assert [node.left() for node in world.nodes.values()] == [0, 0, 0]
+    ends(world)
 
 
 def test_a_dead_letter_that_is_queued_again_is_newer_than_its_copies(tmp_path: Path) -> None:
-    world = world_of(tmp_path, "ab")
-    first, second = world.nodes.values()
+    world, (first, second) = world_of(tmp_path, "ab")
     job_id = add(world, first, 2)
     passes(world, 2)
     job = present(first.machine.find(job_id))
     job.nacks, job.deliveries = 3, 3
     first.machine.bury(job, "max_deliveries", first.clock_now)
-    world._send(first.name)
-    passes(world, 2)
+    send(world, first)
     assert first.machine.enqueue(job, first.clock_now)
     generation = job.generation
-    world._send(first.name)
-    passes(world, 2)
+    send(world, first)
     copy = present(second.machine.find(job_id))
     assert (generation, job.deliveries, copy.deliveries) == (4, 0, 0)
     assert copy.generation == generation
@@ -143,8 +140,7 @@ def test_a_dead_letter_that_is_queued_again_is_newer_than_its_copies(tmp_path: P
 
 def test_a_job_of_which_a_copy_is_under_way_is_not_paged_out(tmp_path: Path) -> None:
     """A page knows of nobody who has not confirmed: its end would be taken to be known where the copy comes later."""
-    world = world_of(tmp_path, "abc")
-    first, second, third = world.nodes.values()
+    world, (first, second, third) = world_of(tmp_path, "abc")
     job_id = add(world, first, 2)
     passes(world, 2)
     job = present(first.machine.find(job_id))
@@ -159,8 +155,7 @@ def test_a_job_of_which_a_copy_is_under_way_is_not_paged_out(tmp_path: Path) -> 
 
 
 def test_a_queue_that_is_paused_has_its_jobs_after_all_nodes_were_restarted(tmp_path: Path) -> None:
-    world = world_of(tmp_path, "ab")
-    first, second = world.nodes.values()
+    world, (first, second) = world_of(tmp_path, "ab")
     added = [add(world, first, 2), add(world, first, 2, delay=5)]
     passes(world, 1)
     for node in (first, second):
@@ -178,8 +173,7 @@ def test_a_queue_that_is_paused_has_its_jobs_after_all_nodes_were_restarted(tmp_
 def test_a_delayed_job_that_was_queued_elsewhere_is_delayed_no_more_after_a_restart(
     tmp_path: Path,
 ) -> None:
-    world = world_of(tmp_path, "ab")
-    first, second = world.nodes.values()
+    world, (first, second) = world_of(tmp_path, "ab")
     job_id = add(world, first, 2, delay=1000)
     passes(world, 1)
     assert first.machine.enqueue(first.machine.jobs[job_id], first.clock_now)

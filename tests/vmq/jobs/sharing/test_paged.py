@@ -8,8 +8,7 @@ import pytest
 
 from tests.simulator.jobs.node import QUEUE, RETRY, SimNode
 from tests.simulator.jobs.promises import Promise
-from tests.simulator.jobs.world import JobWorld
-from tests.vmq.jobs.sharing.keys import HOSTS, Keys, World
+from tests.vmq.jobs.sharing.keys import Keys, World
 from vmq.jobs.queue import AWAY, QUEUED, WAITING, Job, JobQueue
 from vmq.jobs.storage.restoring import ASK_AFTER
 
@@ -38,6 +37,10 @@ class Paged(World):
         """Jobs that a node has queued, in their order."""
         queue = node.machine.queue(QUEUE, node.clock_now)
         return [job.id for job in queue.oldest(2 * COUNT)]
+
+    def is_served_by(self, *nodes: SimNode) -> bool:
+        """Whether these have queued all jobs, each at one of them."""
+        return sorted(each for node in nodes for each in self.served(node)) == sorted(self.ids)
 
     def counted(self) -> int:
         """Jobs, as the nodes count them that can be reached; and in how many steps."""
@@ -78,8 +81,7 @@ def test_who_hears_of_nobody_serves_what_is_paged_out(paged: Paged) -> None:
     assert paged.steps > len(paged.nodes), "others are served in between"
     paged.world.crash(first.name)
     paged.passes(4 * RETRY)
-    found = paged.served(second) + paged.served(third)
-    assert sorted(found) == sorted(paged.ids)
+    assert paged.is_served_by(second, third)
     assert paged.counted() == COUNT
     for node in (second, third):
         assert paged.served(node) == [each for each in paged.ids if each in set(paged.served(node))]
@@ -90,8 +92,7 @@ def test_who_hears_of_nobody_serves_what_is_paged_out(paged: Paged) -> None:
     paged.world.start(first.name)
     paged.passes(2 * RETRY)
     assert paged.served(first) == [], "who comes back asks before it queues anything"
-    found = paged.served(second) + paged.served(third)
-    assert sorted(found) == sorted(paged.ids)
+    assert paged.is_served_by(second, third)
 
 
 def test_a_start_has_copies_in_pages_and_serves_them_if_nobody_does(paged: Paged) -> None:
@@ -102,8 +103,7 @@ def test_a_start_has_copies_in_pages_and_serves_them_if_nobody_does(paged: Paged
         assert paged.paged(node) == COUNT
         assert not node.machine.jobs
     paged.passes(3 * RETRY)
-    found = [job_id for node in paged.nodes for job_id in paged.served(node)]
-    assert sorted(found) == sorted(paged.ids)
+    assert paged.is_served_by(*paged.nodes)
 
 
 def test_two_sides_of_a_split_that_both_serve_agree_on_one(paged: Paged) -> None:
@@ -113,11 +113,10 @@ def test_two_sides_of_a_split_that_both_serve_agree_on_one(paged: Paged) -> None
         paged.world.break_link(first.name, other.name)
     paged.passes(4 * RETRY)
     assert paged.served(first) == paged.ids
-    assert sorted(paged.served(second) + paged.served(third)) == sorted(paged.ids)
+    assert paged.is_served_by(second, third)
     paged.world.cut.clear()
     paged.passes(5)
-    found = [job_id for node in paged.nodes for job_id in paged.served(node)]
-    assert sorted(found) == sorted(paged.ids)
+    assert paged.is_served_by(*paged.nodes)
 
 
 def test_copies_are_made_anew_of_what_is_paged_out(paged: Paged) -> None:
@@ -145,25 +144,13 @@ def test_an_acknowledgement_collects_copies_that_are_paged_out(paged: Paged) -> 
     assert not any(node.machine.pager.pages for node in paged.nodes)
 
 
-def test_a_job_stays_of_which_somebody_was_told_that_it_has_his_key(tmp_path: Path) -> None:
+def test_a_job_stays_of_which_somebody_was_told_that_it_has_his_key(keys: Keys) -> None:
     """Who adds it may give up, and has all drop it; who was told its id counts on it."""
-    world = JobWorld(1, tmp_path, HOSTS)
-    world.is_idle = True
-    for _ in range(30):
-        world.step(adds=False)
-    first, second, third = world.nodes.values()
-    queue = first.machine.queue(QUEUE, first.clock_now)
-    job_id = first.machine.add(queue, b"x", first.clock_now, key=b"k", replicate=3).id
-    world._send(first.name)
+    first, second, third = keys.nodes
+    job_id = keys.begin(first, b"a", replicate=3).id
     while second.machine.find(job_id) is None or third.machine.find(job_id) is None:
-        world.step(adds=False)
-    queue = second.machine.queue(QUEUE, second.clock_now)
-    again = second.machine.add(queue, b"y", second.clock_now, key=b"k", replicate=3)
-    assert again.id == job_id
-    told: list[bool] = []
-    second.replicas.wait(second.machine.waited_for(), float("inf"), told.append)
-    while not told:
-        world.step(adds=False)
+        keys.passes(0.1)
+    assert keys.told_at(second, keys.begin(second, b"b", replicate=3)) == job_id
     for node in (second, third):
         node.replicas.ending.on_drop(job_id)
     assert second.machine.find(job_id) is not None
@@ -213,8 +200,7 @@ def test_a_copy_of_a_node_that_died_comes_too_late_to_take_its_key(keys: Keys) -
     """One of the others knows of the death, and adds the key with the third, before that has what was sent to it."""
     first, second, third = keys.nodes
     lost = keys.begin(first, b"a", replicate=3)
-    while lost.copies is None:
-        keys.passes(0.1)
+    keys.until_copied(lost)
     keys.world.is_late = True
     keys.world.crash(first.name)
     for other in (second, third):
@@ -225,8 +211,7 @@ def test_a_copy_of_a_node_that_died_comes_too_late_to_take_its_key(keys: Keys) -
     late = list(under_way)
     under_way.clear()
     job = keys.begin(second, b"b")
-    while job.copies is None:
-        keys.passes(0.1)
+    keys.until_copied(job)
     under_way.extend((keys.world.now, data) for _, data in late)
     known = keys.told(job)
     keys.passes(10)
@@ -240,8 +225,7 @@ def test_a_copy_keeps_the_key_that_another_job_had_when_it_came(keys: Keys) -> N
     """Else a lost disk takes the key with it, though others had the job."""
     first, second, third = keys.nodes
     job = keys.begin(first, b"a", replicate=3)
-    while job.copies is None:
-        keys.passes(0.1)
+    keys.until_copied(job)
     rivals = [keys.begin(second, b"b"), keys.begin(third, b"c")]
     assert keys.told(job) == job.id
     assert {keys.told(each) for each in rivals} == {job.id}

@@ -21,8 +21,7 @@ from tests.support.wire import PUBACK, Wire, publish_packet
 from tests.vmq.jobs.mqtt.test_publishing import bodies
 from tests.vmq.jobs.serving import machine
 from tests.vmq.streamed import config_in, payloads_of, streams_of
-from tests.vmq.streams.client.test_group import payloads, served
-from tests.vmq.streams.groups.test_members import publish
+from tests.vmq.streams.client.test_group import filled, payloads, served
 from tests.vmq.streams.support import options
 from vmq.broker import Broker
 from vmq.streams.client.aio import AsyncStreamGroup
@@ -66,9 +65,7 @@ async def out_of(broker: Broker) -> list[int]:
 
 
 async def test_what_is_published_goes_with_the_commit(tmp_path: Path) -> None:
-    async with broker_of(tmp_path) as (broker, server):
-        await publish(broker, range(20))
-        group = vmq.streams.group("s", "g", server=server, start="earliest", rows=3)
+    async with filled(broker_of(tmp_path), 20, rows=3) as (broker, group):
         async with group as member:
             await work(member, 20)
             assert sorted(await out_of(broker)) == [2 * each for each in range(20)]
@@ -82,9 +79,7 @@ async def test_what_is_published_goes_with_the_commit(tmp_path: Path) -> None:
 
 
 async def test_jobs_and_delayed_messages_go_with_the_commit(tmp_path: Path) -> None:
-    async with broker_of(tmp_path) as (broker, server):
-        await publish(broker, range(3), topics=1)
-        group = vmq.streams.group("s", "g", server=server, start="earliest")
+    async with filled(broker_of(tmp_path), 3, topics=1) as (broker, group):
         async with group as member:
             rows = present(await member.read())
             found = [("$jobs/work;priority=3", payload) for _, payload in doubled(rows)]
@@ -103,23 +98,20 @@ async def test_who_is_fenced_publishes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "SETTLING", 0.0)
-    async with broker_of(tmp_path) as (broker, server):
-        await publish(broker, range(20), topics=8)
-        group = vmq.streams.group("s", "g", server=server, start="earliest")
-        async with group as first:
-            found: list[tuple[str, bytes]] = []
-            while len(found) < 20:
-                rows = present(await first.read())
-                found += doubled(rows)
-            async with group as second:
-                await until(lambda: second.partitions and len(first.partitions) == 1)
-                with pytest.raises(vmq.streams.FencedError):
-                    await first.commit(found)
-                assert await out_of(broker) == []
-                async with asyncio.TaskGroup() as tasks:
-                    for member in (first, second):
-                        tasks.create_task(work(member, 1))
-            assert sorted(await out_of(broker)) == [2 * each for each in range(20)]
+    async with filled(broker_of(tmp_path), 20, topics=8) as (broker, group), group as first:
+        found: list[tuple[str, bytes]] = []
+        while len(found) < 20:
+            rows = present(await first.read())
+            found += doubled(rows)
+        async with group as second:
+            await until(lambda: second.partitions and len(first.partitions) == 1)
+            with pytest.raises(vmq.streams.FencedError):
+                await first.commit(found)
+            assert await out_of(broker) == []
+            async with asyncio.TaskGroup() as tasks:
+                for member in (first, second):
+                    tasks.create_task(work(member, 1))
+        assert sorted(await out_of(broker)) == [2 * each for each in range(20)]
 
 
 async def test_what_was_committed_unheard_is_not_published_again(
@@ -136,9 +128,7 @@ async def test_what_was_committed_unheard_is_not_published_again(
         return answer
 
     monkeypatch.setattr(FlightConnection, "ask", ask_and_lose)
-    async with broker_of(tmp_path) as (broker, server):
-        await publish(broker, range(6), topics=1)
-        group = vmq.streams.group("s", "g", server=server, start="earliest", rows=4, patience=0.0)
+    async with filled(broker_of(tmp_path), 6, topics=1, rows=4, patience=0.0) as (broker, group):
         async with group as member:
             rows = present(await member.read())
             with pytest.raises(vmq.streams.BrokerAwayError):
@@ -155,8 +145,7 @@ async def test_a_partition_stays_until_what_is_decided_is_published(
 ) -> None:
     """Though the store cannot write at first; whoever comes meanwhile waits for it, and so does the one who leaves."""
     monkeypatch.setattr(module, "SETTLING", 0.0)
-    async with broker_of(tmp_path) as (broker, server):
-        await publish(broker, range(6), topics=1)
+    async with filled(broker_of(tmp_path), 6, topics=1, patience=0.0) as (broker, group):
         sinks = streams_of(broker).sinks
         publish_rows, fails = sinks.publish_rows, [True]
 
@@ -167,7 +156,6 @@ async def test_a_partition_stays_until_what_is_decided_is_published(
 
         monkeypatch.setattr(sinks, "publish_rows", once_it_can)
         monkeypatch.setattr("vmq.streams.serving.programs.RETRY_AFTER", 0.01)
-        group = vmq.streams.group("s", "g", server=server, start="earliest", patience=0.0)
         async with group as first:
             rows = present(await first.read())
             publishing = asyncio.create_task(first.commit(doubled(rows)))
@@ -198,8 +186,7 @@ async def test_killed_at_any_step_it_is_done_once(
         if not copy.exists():
             shutil.copytree(tmp_path / "data", copy / "data")
 
-    async with broker_of(tmp_path) as (broker, server):
-        await publish(broker, range(10), topics=1)
+    async with filled(broker_of(tmp_path), 10, topics=1, rows=4) as (broker, group):
         sinks = streams_of(broker).sinks
         publish_alone, publish_rows = sinks.publish_alone, sinks.publish_rows
 
@@ -223,7 +210,6 @@ async def test_killed_at_any_step_it_is_done_once(
 
         monkeypatch.setattr(sinks, "publish_alone", alone)
         monkeypatch.setattr(sinks, "publish_rows", rows)
-        group = vmq.streams.group("s", "g", server=server, start="earliest", rows=4)
         async with group as member:
             await work(member, 4)
     async with broker_of(copy) as (broker, server):

@@ -5,7 +5,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +61,19 @@ async def serving(folder: Path, partitions: int = 2) -> AsyncIterator[tuple[Brok
             yield broker, server
 
 
+@asynccontextmanager
+async def filled(
+    serving: AbstractAsyncContextManager[tuple[Broker, str]],
+    count: int,
+    topics: int = 4,
+    **asked: Any,
+) -> AsyncIterator[tuple[Broker, vmq.streams.group]]:
+    """A broker with so many rows, and a group whose members read them from the first."""
+    async with serving as (broker, server):
+        await publish(broker, range(count), topics)
+        yield broker, vmq.streams.group("s", "g", server=server, start="earliest", **asked)
+
+
 def payloads(rows: Any) -> list[int]:
     return [int(each) for each in rows.column("payload").to_pylist()]
 
@@ -76,9 +89,7 @@ async def take(member: AsyncStreamGroup, count: int) -> list[int]:
 
 
 async def test_a_program_reads_in_order_and_goes_on_where_it_was(tmp_path: Path) -> None:
-    async with serving(tmp_path) as (broker, server):
-        await publish(broker, range(40))
-        group = vmq.streams.group("s", "g", server=server, start="earliest", rows=7)
+    async with filled(serving(tmp_path), 40, rows=7) as (broker, group):
         async with group as member:
             found = await take(member, 40)
             assert sorted(found) == list(range(40))
@@ -196,44 +207,38 @@ async def test_programs_and_clients_of_mqtt_share_the_partitions(tmp_path: Path)
 
 async def test_what_a_program_is_handed_it_may_finish(tmp_path: Path) -> None:
     """A partition that is asked back stays until what was handed over is committed."""
-    async with serving(tmp_path) as (broker, server):
-        await publish(broker, range(20), topics=8)
-        group = vmq.streams.group("s", "g", server=server, start="earliest")
-        async with group as first:
-            await take(first, 20)
-            async with group as second:
-                await until(lambda: len(first.partitions) == 2)
-                await until(lambda: any(m.leaving for m in group_of(broker).members.values()))
-                assert second.partitions == []
-                await first.commit()
-                await until(lambda: len(second.partitions) == 1)
-                await publish(broker, range(20, 60), topics=8)
-                here, there = await asyncio.gather(take(first, 1), take(second, 1))
-                assert min(here + there) >= 20
+    async with filled(serving(tmp_path), 20, topics=8) as (broker, group), group as first:
+        await take(first, 20)
+        async with group as second:
+            await until(lambda: len(first.partitions) == 2)
+            await until(lambda: any(m.leaving for m in group_of(broker).members.values()))
+            assert second.partitions == []
+            await first.commit()
+            await until(lambda: len(second.partitions) == 1)
+            await publish(broker, range(20, 60), topics=8)
+            here, there = await asyncio.gather(take(first, 1), take(second, 1))
+            assert min(here + there) >= 20
 
 
 async def test_what_is_not_committed_in_time_is_fenced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "SETTLING", 0.0)
-    async with serving(tmp_path) as (broker, server):
-        await publish(broker, range(20), topics=8)
-        group = vmq.streams.group("s", "g", server=server, start="earliest")
-        async with group as first:
-            found = await take(first, 20)
-            async with group as second:
-                again: list[int] = []
-                while not again:
-                    again = await take(second, 1)
-                await until(lambda: len(first.partitions) == 1)
-                with pytest.raises(
-                    vmq.streams.FencedError, match="was not this member's any more"
-                ) as raised:
-                    await first.commit()
-                assert len(raised.value.partitions) == 1
-                assert set(again) < set(found)
-                await first.commit()  # it is told once; the other partition is committed
-            assert sum(group_of(broker).place().positions.values()) == 20 - len(again)
+    async with filled(serving(tmp_path), 20, topics=8) as (broker, group), group as first:
+        found = await take(first, 20)
+        async with group as second:
+            again: list[int] = []
+            while not again:
+                again = await take(second, 1)
+            await until(lambda: len(first.partitions) == 1)
+            with pytest.raises(
+                vmq.streams.FencedError, match="was not this member's any more"
+            ) as raised:
+                await first.commit()
+            assert len(raised.value.partitions) == 1
+            assert set(again) < set(found)
+            await first.commit()  # it is told once; the other partition is committed
+        assert sum(group_of(broker).place().positions.values()) == 20 - len(again)
 
 
 async def test_a_program_that_is_silent_is_a_member_no_more(
@@ -266,9 +271,7 @@ async def test_a_row_that_no_program_can_take_is_a_dead_letter(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Rows before it are not passed over with it: they are handed over one by one in the end."""
-    async with serving(tmp_path, 1) as (broker, server):
-        await publish(broker, range(4), topics=1)
-        group = vmq.streams.group("s", "g", server=server, start="earliest")
+    async with filled(serving(tmp_path, 1), 4, topics=1) as (broker, group):
         programs, machine = streams_of(broker).programs, broker.jobs.open().machine
         handed: list[list[int]] = []
         for _ in range(module.MAX_DELIVERIES * 2):

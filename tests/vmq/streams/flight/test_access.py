@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import flight
 
-from tests.vmq.streams.flight_support import FACES, Running, act, code_of, serving, ticket
+from tests.vmq.streams.flight_support import FACES, Running, act, basic, code_of, serving, ticket
 from tests.vmq.streams.support import options
 from vmq.mqtt.topics import matches
 from vmq.streams.flight import access as flight_access
@@ -66,11 +66,6 @@ def server(running: Running, face: str) -> Iterator[StreamServer | Front]:
 def client(server: StreamServer | Front) -> Iterator[flight.FlightClient]:
     with flight.connect(("127.0.0.1", server.port)) as client:
         yield client
-
-
-def basic(user: str, password: bytes) -> flight.FlightCallOptions:
-    text = base64.b64encode(user.encode() + b":" + password)
-    return flight.FlightCallOptions(headers=[(b"authorization", b"Basic " + text)])
 
 
 def as_user(client: flight.FlightClient, user: str) -> flight.FlightCallOptions:

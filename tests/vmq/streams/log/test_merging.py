@@ -5,7 +5,7 @@ import pytest
 from pyarrow import ipc
 
 from tests.support.present import present
-from tests.vmq.streams.support import make, plain, put, read_all, row, rows_from
+from tests.vmq.streams.support import make, plain, put, read_all, row, rows_from, seal
 from vmq.streams.log.copying import spans_of
 from vmq.streams.log.cursor import Cursor
 from vmq.streams.log.errors import DamagedError
@@ -17,9 +17,7 @@ from vmq.streams.stored import StoredPartition
 
 def test_small_batches_become_one_and_a_reader_does_not_notice(tmp_path: Path) -> None:
     partition = make(tmp_path)
-    for number in range(40):
-        put(partition, rows_from(number * 3, 3))
-    partition.roll()
+    seal(partition, 40, 3)
     put(partition, rows_from(120, 3))
     (old,) = partition.unmerged
     with Cursor(partition, 60) as cursor:
@@ -56,9 +54,7 @@ def test_a_segment_of_large_batches_is_left_alone_for_good(tmp_path: Path) -> No
 
 def test_a_segment_that_was_deleted_meanwhile_does_not_come_back(tmp_path: Path) -> None:
     partition = make(tmp_path, retention_age="1h")
-    for number in range(4):
-        put(partition, rows_from(number, 1))
-    partition.roll()
+    seal(partition, 4)
     (old,) = partition.sealed
     path = old.path
 
@@ -81,9 +77,7 @@ def test_a_merge_that_fails_leaves_the_segment_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     partition = make(tmp_path)
-    for number in range(4):
-        put(partition, rows_from(number, 1))
-    partition.roll()
+    seal(partition, 4)
     (old,) = partition.sealed
     raw = old.path.read_bytes()
 
@@ -101,19 +95,17 @@ def test_a_merge_that_fails_leaves_the_segment_alone(
         merge(partition, old)
 
 
-def seal_and_merge(partition: Partition, first: int, batches: int, rows: int = 1) -> None:
-    for number in range(batches):
-        put(partition, rows_from(first + number * rows, rows))
-    partition.roll()
+def seal_and_merge(partition: Partition, batches: int) -> None:
+    seal(partition, batches)
     merge(partition, partition.unmerged.pop())
 
 
 def test_small_neighbours_become_one_segment_and_readers_do_not_notice(tmp_path: Path) -> None:
     partition = make(tmp_path)
-    for number in range(FEW - 1):
-        seal_and_merge(partition, number * 3, 3)
+    for _ in range(FEW - 1):
+        seal_and_merge(partition, 3)
     assert not join(partition), "few files harm nobody"
-    seal_and_merge(partition, (FEW - 1) * 3, 3)
+    seal_and_merge(partition, 3)
     end = FEW * 3
     with Cursor(partition, 4) as cursor:
         cursor.open()
@@ -167,8 +159,8 @@ def test_a_join_that_is_interrupted_loses_and_repeats_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     partition = make(tmp_path)
-    for number in range(FEW):
-        seal_and_merge(partition, number * 3, 3)
+    for _ in range(FEW):
+        seal_and_merge(partition, 3)
     left = {"index": 0, "rename": 1, "first unlink": 2, "second unlink": 4}[moment]
 
     class Killed(BaseException):
@@ -199,8 +191,8 @@ def test_a_join_that_is_interrupted_loses_and_repeats_nothing(
 
 def test_who_reads_the_folder_meanwhile_gets_every_row_once(tmp_path: Path) -> None:
     partition = make(tmp_path)
-    for number in range(FEW):
-        seal_and_merge(partition, number * 3, 3)
+    for _ in range(FEW):
+        seal_and_merge(partition, 3)
     spans = StoredPartition(tmp_path, "s", 0).spans()
     found = plain(next(spans).rows)
     assert join(partition)
@@ -211,9 +203,7 @@ def test_who_reads_the_folder_meanwhile_gets_every_row_once(tmp_path: Path) -> N
 def test_a_segment_that_was_cut_while_somebody_reads_it_ends_with_an_error(tmp_path: Path) -> None:
     """As a follower cuts what its leader has not: nobody reads on and on where nothing is."""
     partition = make(tmp_path)
-    for number in range(3):
-        put(partition, rows_from(number * 3, 3))
-    partition.roll()
+    seal(partition, 3, 3)
     (whole,) = partition.sealed
     spans = spans_of(partition.header, [whole])
     with whole.path.open("r+b") as file:

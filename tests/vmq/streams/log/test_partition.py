@@ -16,6 +16,7 @@ from tests.vmq.streams.support import (
     Clock,
     batch_of,
     make,
+    make_with,
     options,
     payloads,
     plain,
@@ -36,8 +37,7 @@ DAY = 86_400
 
 @pytest.mark.parametrize("compression", ["none", "lz4", "zstd"])
 def test_a_segment_is_a_plain_arrow_stream(tmp_path: Path, compression: str) -> None:
-    partition = make(tmp_path, compression=compression)
-    put(partition, rows_from(0, 3))
+    partition = make_with(3, tmp_path, compression=compression)
     put(partition, rows_from(3, 2))
     for sealed in (False, True):
         if sealed:
@@ -64,8 +64,7 @@ def test_segments_are_sealed_by_size(tmp_path: Path) -> None:
 
 def test_segments_are_sealed_by_age_also_after_a_restart(tmp_path: Path) -> None:
     clock = Clock()
-    partition = make(tmp_path, clock, segment_age="1h")
-    put(partition, rows_from(0, 1))
+    partition = make_with(1, tmp_path, clock, segment_age="1h")
     assert not partition.is_due()
     clock.now += 3599
     put(partition, rows_from(1, 1))
@@ -82,8 +81,7 @@ def test_segments_are_sealed_by_age_also_after_a_restart(tmp_path: Path) -> None
 
 
 def test_a_sealed_segment_is_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    partition = make(tmp_path)
-    put(partition, rows_from(0, 3))
+    partition = make_with(3, tmp_path)
     inode, synced = partition.active.path.stat().st_ino, []
 
     def sync(fd: int) -> None:
@@ -230,8 +228,7 @@ def test_the_parts_of_a_large_batch_name_their_own_last_receipts(tmp_path: Path)
 
 
 def test_a_full_disk_corrupts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    partition = make(tmp_path)
-    put(partition, rows_from(0, 3))
+    partition = make_with(3, tmp_path)
     for room in range(0, 1500, 100):
         with monkeypatch.context() as patch:
             FullDisk(patch, room)
@@ -253,8 +250,7 @@ def test_a_full_disk_corrupts_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_a_full_disk_at_a_roll_leaves_the_segment_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    partition = make(tmp_path)
-    put(partition, rows_from(0, 3))
+    partition = make_with(3, tmp_path)
     no_space = OSError(errno.ENOSPC, "full")
 
     def fail(*_: object) -> None:
@@ -317,8 +313,7 @@ def test_a_file_that_the_kernel_lets_grow_no_further_is_cut_back(tmp_path: Path)
 
 
 def test_options_change_for_what_comes_next(tmp_path: Path) -> None:
-    partition = make(tmp_path)
-    put(partition, rows_from(0, 3))
+    partition = make_with(3, tmp_path)
     partition.set_options(options(compression="zstd", segment_age="1h"))
     put(partition, rows_from(3, 3))
     assert read_all(partition) == rows_from(0, 6)
@@ -359,8 +354,7 @@ def test_a_copy_begins_anew_until_it_is_accepted(tmp_path: Path) -> None:
 
 
 def test_what_another_node_has_is_deleted_unless_there_is_more(tmp_path: Path) -> None:
-    partition = make(tmp_path, segment_bytes=1)
-    put(partition, rows_from(0, 3))
+    partition = make_with(3, tmp_path, segment_bytes=1)
     put(partition, rows_from(3, 3))
     assert not partition.clear(3)
     assert read_all(partition) == rows_from(0, 6)
@@ -375,8 +369,7 @@ def test_rows_that_an_earlier_life_could_not_sync_are_written_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = ForgetfulDisk(monkeypatch)
-    partition = make(tmp_path, durability="fsync")
-    put(partition, rows_from(0, 3))
+    partition = make_with(3, tmp_path, durability="fsync")
     put(partition, rows_from(3, 3), publish=False)
     disk.fails = True
     with pytest.raises(OSError, match="Input/output error"):
@@ -397,8 +390,7 @@ def test_what_a_failed_sync_was_to_take_behind_the_acknowledgements_is_written_a
     restarts: bool,
 ) -> None:
     disk = ForgetfulDisk(monkeypatch)
-    partition = make(tmp_path, durability="os")
-    put(partition, rows_from(0, 3))
+    partition = make_with(3, tmp_path, durability="os")
     disk.fails = True
     with pytest.raises(OSError, match="Input/output error"):
         sync(partition)
@@ -412,8 +404,7 @@ def test_what_a_failed_sync_was_to_take_behind_the_acknowledgements_is_written_a
 
 
 def test_what_is_sealed_while_it_is_brought_to_disk_is_no_failure(tmp_path: Path) -> None:
-    partition = make(tmp_path)
-    put(partition, rows_from(0, 3))
+    partition = make_with(3, tmp_path)
     active = partition.active
 
     class Sealing:

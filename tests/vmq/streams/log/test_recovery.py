@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.vmq.streams.support import Row, make, plain, put, read_all, rows_from
+from tests.vmq.streams.support import Row, make, make_with, plain, put, read_all, rows_from
 from vmq.streams.log import checkpoint
 from vmq.streams.log.cursor import LogReader
 from vmq.streams.log.errors import DamagedError
@@ -94,15 +94,13 @@ def test_what_was_written_on_this_boot_cannot_be_short(tmp_path: Path) -> None:
 
 def test_what_was_not_noted_is_kept_if_it_is_whole_and_cut_if_not(tmp_path: Path) -> None:
     """The process died between the write and the note of it."""
-    partition = make(tmp_path)
-    put(partition, rows_from(0, 2))
+    partition = make_with(2, tmp_path)
     put(partition, rows_from(2, 2), publish=False)
     partition.close()
     raw = partition.active.path.read_bytes()
     assert recovered(tmp_path) == rows_from(0, 4)
     for torn in (raw[:-1], raw + b"\xff" * 5, raw[:-20] + b"x" * 20):
-        noted = make(tmp_path / "other")
-        put(noted, rows_from(0, 2))
+        noted = make_with(2, tmp_path / "other")
         noted.close()
         noted.active.path.write_bytes(torn)
         assert recovered(tmp_path / "other") == rows_from(0, 4 if torn.startswith(raw) else 2)
@@ -244,8 +242,7 @@ def test_a_segment_of_another_stream_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_roll_that_was_interrupted_anywhere_goes_on(tmp_path: Path) -> None:
-    partition = make(tmp_path)
-    put(partition, rows_from(0, 4))
+    partition = make_with(4, tmp_path)
     partition.close()
     path = partition.active.path
     path.write_bytes(path.read_bytes() + END)

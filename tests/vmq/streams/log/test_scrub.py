@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.flipped import flip
 from tests.support.until import PATIENCE
-from tests.vmq.streams.support import make, put, rows_from
+from tests.vmq.streams.support import make, make_with, put, rows_from
 from vmq.streams.log.cursor import Cursor
 from vmq.streams.log.errors import DamagedError
 from vmq.streams.log.partition import Partition
@@ -90,8 +90,7 @@ def test_no_more_is_read_than_the_rate_allows(
 
 def test_who_asks_need_not_wait_for_the_round(tmp_path: Path, partition: Partition) -> None:
     """With a byte a second a round would take days."""
-    other = make(tmp_path / "1")
-    put(other, rows_from(0, 10))
+    other = make_with(10, tmp_path / "1")
     other.roll()
     flip(other.sealed[0].path, -40)
     noted = threading.Event()
@@ -125,8 +124,7 @@ class Watched(dict[Path, DamagedError]):
 def test_what_nobody_expected_ends_no_round(
     partition: Partition, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other = make(tmp_path / "1")
-    put(other, rows_from(0, 10))
+    other = make_with(10, tmp_path / "1")
     other.roll()
     flip(other.sealed[0].path, -40)
 

@@ -19,7 +19,7 @@ from tests.support.wire import publish_packet, unsubscribe_packet
 from tests.vmq.sockets import peer_of, session_of
 from tests.vmq.streamed import streams_of
 from tests.vmq.streams.replay.test_port import broker_of, payload_of, readers, reading, subscribe
-from tests.vmq.streams.support import make, put, row, rows_from
+from tests.vmq.streams.support import make, make_with, put, row, rows_from
 from vmq.broker import Broker
 from vmq.core.window import LAST_ID
 from vmq.mqtt.encoder import publish
@@ -399,8 +399,7 @@ def test_a_memory_without_a_free_slot(tmp_path: Path, process: PacketProcess) ->
 
 
 def test_what_is_kept_for_the_next_page_is_of_the_same_file(tmp_path: Path) -> None:
-    partition = make(tmp_path / "0")
-    put(partition, rows_from(0, 3000))
+    partition = make_with(3000, tmp_path / "0")
     partition.roll()
     logs, memory = LogsHere([partition]), memoryview(bytearray(SLOT))
     maker, source = PacketMaker(memory), source_of(PacketProcess(AlwaysLive()))
@@ -448,8 +447,7 @@ async def test_it_is_for_the_sake_of_others(tmp_path: Path) -> None:
 
         await until(can_answer)
         packets.live = AlwaysLive()
-        peer.send(unsubscribe_packet(2, "$replay/earliest/s/#"))
-        await peer.expect(b"\xb0\x02\x00\x02")
+        await peer.ask(unsubscribe_packet(2, "$replay/earliest/s/#"), b"\xb0\x02\x00\x02")
         await subscribe(peer, "$replay/earliest/s/#")
         for number in range(many):
             assert int(await payload_of(peer)) == number

@@ -256,9 +256,7 @@ def test_a_torn_tail_is_cut_and_nothing_was_forgotten(tmp_path: Path) -> None:
 
 def test_a_log_without_rows_is_not_old_when_it_is_opened_again(tmp_path: Path) -> None:
     """Each start would begin a segment, and retention would delete the one before."""
-    partition = partition_in(tmp_path)
-    leader = Leader(partition.open())
-    leader.begin()
+    partition, leader = filled(tmp_path, segments=0)
     leader.control()
     leader.control()
     leader.log.commit(leader.log.end)
@@ -322,9 +320,7 @@ def test_no_power_failure_brings_back_the_mark_of_an_orderly_end(
 
 
 def test_what_a_log_begins_with_is_on_the_disk_whatever_was_promised(tmp_path: Path) -> None:
-    partition = partition_in(tmp_path, durability="memory")
-    leader = Leader(partition.open())
-    leader.begin()
+    _, leader = filled(tmp_path, segments=0, durability="memory")
     [segment] = leader.log.segments
     assert segment.start < segment.synced == segment.index.size
     leader.rows(10)
@@ -362,10 +358,8 @@ def test_a_segment_whose_rows_are_taken_back_is_a_file_of_its_own(tmp_path: Path
 def test_rows_are_refused_by_a_disk_that_is_short_and_what_the_group_itself_writes_is_not(
     tmp_path: Path,
 ) -> None:
-    partition = partition_in(tmp_path)
-    log = partition.open()
-    leader = Leader(log)
-    leader.begin()
+    partition, leader = filled(tmp_path, segments=0)
+    log = leader.log
     leader.rows(3)
     partition.room = room = ShortRoom()
     end = log.end

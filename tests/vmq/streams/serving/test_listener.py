@@ -1,7 +1,6 @@
 """Flight listeners of a broker, as programs see them."""
 
 import asyncio
-import base64
 import json
 import socket
 from collections.abc import Callable
@@ -22,7 +21,7 @@ from tests.support.present import present
 from tests.support.until import until
 from tests.support.wire import PUBACK, Wire, publish_packet
 from tests.vmq.streamed import config_in
-from tests.vmq.streams.flight_support import act, ticket
+from tests.vmq.streams.flight_support import act, basic, ticket
 from vmq.admin.streams import create_stream
 from vmq.broker import Broker, StartError
 from vmq.config.options import ListenerOptions
@@ -142,11 +141,6 @@ topic a/#
 user bob
 topic b/#
 """
-
-
-def basic(user: str, password: bytes) -> flight.FlightCallOptions:
-    text = base64.b64encode(user.encode() + b":" + password)
-    return flight.FlightCallOptions(headers=[(b"authorization", b"Basic " + text)])
 
 
 def test_users_and_rules_of_mqtt_hold_for_flight(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import pytest
 
 from tests.support.until import PATIENCE
 from tests.vmq.streams.replica.support import partition_in
-from tests.vmq.streams.support import Clock, ShortRoom, make, put, read_all, row, rows_from
+from tests.vmq.streams.support import Clock, ShortRoom, make, put, read_all, row, rows_from, seal
 from vmq.streams.log.partition import Partition
 from vmq.streams.tidying.janitor import Janitor
 
@@ -37,9 +37,7 @@ def test_trouble_with_one_partition_is_not_that_of_another(
 ) -> None:
     ill, well = make(tmp_path / "1"), make(tmp_path / "2")
     for partition in (ill, well):
-        for number in range(3):
-            put(partition, rows_from(number, 1))
-        partition.roll()
+        seal(partition, 3)
     path = ill.sealed[0].path
     path.write_bytes(path.read_bytes()[:-40])
     janitor = Janitor(lambda: [ill, well])
@@ -63,9 +61,7 @@ def test_what_nobody_expected_of_one_partition_is_told_and_the_thread_goes_on_wi
 ) -> None:
     ill, well = make(tmp_path / "1"), make(tmp_path / "2")
     for partition in (ill, well):
-        for number in range(3):
-            put(partition, rows_from(number, 1))
-        partition.roll()
+        seal(partition, 3)
     ill.stream = "ill"
     janitor = Janitor(lambda: [ill, well])
     replace = ill.replace
@@ -91,9 +87,7 @@ def test_what_cannot_be_archived_for_a_reason_that_nobody_expected_is_told_and_t
     clock = Clock()
     url = f"file://{tmp_path}/archive"
     partition = make(tmp_path / "0", clock, archive=url, retention_age="1h")
-    for number in range(3):
-        put(partition, rows_from(number, 1))
-    partition.roll()
+    seal(partition, 3)
     archive = partition.archive
     assert archive is not None
     janitor = Janitor(lambda: [partition])
