@@ -7,12 +7,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pytest
 from msgspec.structs import replace
 
 from tests.support import wire as mqtt
 from tests.support.until import until
-from tests.vmq.clustering.nodes import address, clustering, config, kill, silence, together
+from tests.vmq.clustering.nodes import address, clustering, config, kill, silenced, together
 from tests.vmq.sockets import Peer, session_of
 from vmq.broker import Broker
 from vmq.config.options import Config, StoreOptions
@@ -87,16 +86,15 @@ class House:
         pairs = ((one, other), (other, one))
         return sum(each[1] in clustering(self[each[0]]).node.up for each in pairs) == count
 
-    async def kill(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def kill(self, name: str) -> None:
         """It says nothing more; on its disk is what it had committed."""
         broker = self.brokers.pop(name)
-        with monkeypatch.context() as patch:
-            silence(broker, patch)
+        with silenced(broker):
             await kill(broker)
 
-    async def lose(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def lose(self, name: str) -> None:
         """It is killed, and its disk is lost."""
-        await self.kill(name, monkeypatch)
+        await self.kill(name)
         shutil.rmtree(self.folder / name)
 
 

@@ -5,11 +5,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
 from msgspec.structs import replace
 
 from tests.support.until import until
-from tests.vmq.clustering.nodes import clustering, config, kill, silence, together
+from tests.vmq.clustering.nodes import clustering, config, kill, silenced, together
 from vmq.broker import Broker
 from vmq.config.options import Config, QueueOptions, StoreOptions
 
@@ -51,10 +50,10 @@ async def lives(folder: Path, **options: Any) -> AsyncIterator[tuple[Life, Life,
                 await each.broker.stop()
 
 
-async def dead(b: Life, *others: Life, monkeypatch: pytest.MonkeyPatch) -> None:
+async def dead(b: Life, *others: Life) -> None:
     """It says nothing more: its clients look as if they were there still."""
-    silence(b.broker, monkeypatch)
-    await kill(b.broker)
+    with silenced(b.broker):
+        await kill(b.broker)
     await until(lambda: all(b.name not in clustering(each.broker).node.up for each in others))
 
 

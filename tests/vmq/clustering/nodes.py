@@ -1,9 +1,11 @@
 """Brokers in the test's process that are nodes of one cluster."""
 
 import shutil
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 from msgspec.structs import replace
@@ -38,7 +40,8 @@ def clustering(broker: Broker) -> Clustering:
     return present(broker.clustering)
 
 
-def hush(broker: Broker, patch: pytest.MonkeyPatch) -> None:
+@contextmanager
+def hushed(broker: Broker) -> Iterator[None]:
     """What arrives at a node is confirmed to nobody."""
     link = clustering(broker).node.link
     send = link.send
@@ -48,25 +51,30 @@ def hush(broker: Broker, patch: pytest.MonkeyPatch) -> None:
         if left:
             send(name, replace(frame, messages=left))
 
-    patch.setattr(link, "send", send_others)
+    with patch.object(link, "send", send_others):
+        yield
 
 
-def silence(broker: Broker, patch: pytest.MonkeyPatch) -> None:
+def silenced(broker: Broker) -> AbstractContextManager[Any]:
     """A node says nothing more, neither in frames nor without."""
-    link = clustering(broker).node.link
-    patch.setattr(link, "send", lambda *_: None)
-    patch.setattr(link, "send_at_once", lambda *_: False)
-    patch.setattr(link, "is_near", lambda _: False)
+    return patch.multiple(
+        clustering(broker).node.link,
+        send=lambda *_: None,
+        send_at_once=lambda *_: False,
+        is_near=lambda _: False,
+    )
 
 
-def suspend_commits(broker: Broker, patch: pytest.MonkeyPatch) -> None:
-    """Nothing is committed from now on; what was due already is, for its timer would do so later."""
+@contextmanager
+def suspended(broker: Broker) -> Iterator[None]:
+    """Nothing is committed meanwhile; what was due already is, for its timer would do so later."""
     committer = present(broker.parts.committer)
     if committer.handle is not None:
         committer.handle.cancel()
         committer.commit()
     assert committer.handle is None
-    patch.setattr(committer, "commit", lambda: None)
+    with patch.object(committer, "commit", lambda: None):
+        yield
 
 
 async def nothing(*_: object) -> None:

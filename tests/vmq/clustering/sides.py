@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from tests.support.peer import Peer
 from tests.support.present import present
 from tests.support.until import until
-from tests.vmq.clustering.nodes import clustering, config, kill, suspend_commits, together
+from tests.vmq.clustering.nodes import clustering, config, kill, suspended, together
 from vmq.broker import Broker
 from vmq.clustering.delivery.inbox import M
 from vmq.clustering.delivery.outboxes import Outboxes
@@ -132,8 +132,8 @@ class Side:
         STREAM.advance(STREAM.wanted)
         core.outbox.flush()
 
-    def suspend_commits(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        suspend_commits(self.running, monkeypatch)
+    def suspended(self) -> AbstractContextManager[None]:
+        return suspended(self.running)
 
 
 BY_NAME: dict[str, Side] = {}

@@ -82,9 +82,11 @@ def owners(broker: Broker, name: str) -> list[str]:
     return [each or own for each in shared.owners(stream(broker, name))]
 
 
-def sides(a: Broker, b: Broker) -> tuple[Broker, Broker]:
-    """The owner of the one partition, and the other node."""
-    return (a, b) if owners(a, "s") == ["a"] else (b, a)
+@asynccontextmanager
+async def owned(folder: Path, **options: Any) -> AsyncIterator[tuple[Broker, Broker]]:
+    """The owner of the one partition of a stream `s`, and another node."""
+    async with nodes(folder, "a", "b", **options) as (a, b):
+        yield (a, b) if owners(a, "s") == ["a"] else (b, a)
 
 
 def agree(*brokers: Broker, streams: list[str]) -> bool:

@@ -6,12 +6,13 @@ import shutil
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
+from unittest.mock import patch
 
 import pytest
 from msgspec.structs import replace
 
 from tests.support.until import until
-from tests.vmq.clustering.nodes import hush
+from tests.vmq.clustering.nodes import hushed
 from tests.vmq.clustering.sides import Side, payloads, rounds, sides
 from vmq.clustering.delivery import inbox as arrivals
 from vmq.clustering.messages.base import NodeMessage
@@ -24,11 +25,10 @@ from vmq_cluster.metadata.versions import Dialects, Versions
 
 
 async def test_a_message_is_kept_until_the_peer_has_committed_what_it_made_of_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     async with sides(tmp_path) as (a, b):
-        with monkeypatch.context() as patch:
-            b.suspend_commits(patch)
+        with b.suspended():
             a.send(b"1")
             await until(lambda: b.got == [b"1"])
             await rounds(a, b)
@@ -133,10 +133,8 @@ async def test_late_confirmations_go_with_the_first_that_is_waited_for(
         assert len(b.records(b"t")) == 1
 
 
-async def test_so_much_is_late_and_no_more(
-    tmp_path: Path, never: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(arrivals, "LATE_BYTES", 1000)
+@patch.object(arrivals, "LATE_BYTES", 1000)
+async def test_so_much_is_late_and_no_more(tmp_path: Path, never: None) -> None:
     async with sides(tmp_path) as (a, b):
         await publish(a, b, b"1", b"2" * 1000)
         await until(lambda: a.outboxes.waiting() == (0, 0))
@@ -176,13 +174,11 @@ async def test_what_is_late_when_a_node_stops_in_order_is_not_handled_again(
         assert b.got == payloads(1, 4)
 
 
-async def test_what_is_late_when_a_node_dies_is_handled_again(
-    tmp_path: Path, never: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_is_late_when_a_node_dies_is_handled_again(tmp_path: Path, never: None) -> None:
     async with sides(tmp_path) as (a, b):
         await publish(a, b, *payloads(1, 2))
-        hush(b.running, monkeypatch)
-        await b.kill()
+        with hushed(b.running):
+            await b.kill()
         await b.start()
         a.send(b"3")
         await until(lambda: a.done == [True])
@@ -190,7 +186,7 @@ async def test_what_is_late_when_a_node_dies_is_handled_again(
 
 
 async def test_what_the_streams_had_not_committed_is_handled_again_and_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     async with sides(tmp_path) as (a, b):
         a.send(b"1")
@@ -208,27 +204,25 @@ async def test_what_the_streams_had_not_committed_is_handled_again_and_nothing_e
         await until(lambda: [len(value) for _, value in b.records(b"t")] == [24])
 
 
-async def test_a_receiver_that_starts_again_takes_nothing_twice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_receiver_that_starts_again_takes_nothing_twice(tmp_path: Path) -> None:
     async with sides(tmp_path) as (a, b):
         a.send(b"1")
         await until(lambda: a.done == [True])
-        hush(b.running, monkeypatch)
-        for payload in payloads(2, 5):
-            a.send(payload)
-        await until(lambda: b.got == payloads(1, 5) and len(b.records(b"rgot/")) == 5)
-        await b.kill()
+        with hushed(b.running):
+            for payload in payloads(2, 5):
+                a.send(payload)
+            await until(lambda: b.got == payloads(1, 5) and len(b.records(b"rgot/")) == 5)
+            await b.kill()
         a.send(b"6")
         await b.start()
         await until(lambda: len(a.done) == 6)
         assert b.got == payloads(1, 6)
 
 
+@patch.object(link, "_DEAF_SECONDS", 0.3)
 async def test_nonsense_drops_the_link_for_a_while_and_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(link, "_DEAF_SECONDS", 0.3)
     async with sides(tmp_path) as (a, b):
         for bad in (a.node.send, a.node.send_unreliable):
             caplog.clear()
@@ -279,13 +273,10 @@ async def test_a_handler_that_fails_is_logged_and_holds_up_nobody(
         assert "cannot handle a RemotePublish of a" in caplog.text
 
 
-async def test_a_node_whose_store_cannot_write_takes_nothing_until_it_can(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("vmq.persistence.group_commit.RETRY_AFTER", 0.05)
+@patch("vmq.persistence.group_commit.RETRY_AFTER", 0.05)
+async def test_a_node_whose_store_cannot_write_takes_nothing_until_it_can(tmp_path: Path) -> None:
     async with sides(tmp_path) as (a, b):
-        with monkeypatch.context() as patch:
-            patch.setattr(b.running.parts.committer, "write", full)
+        with patch.object(b.running.parts.committer, "write", full):
             a.send(b"1")
             await until(lambda: b.store.failing)
             for payload in payloads(2, 50):
@@ -305,7 +296,7 @@ def full(_: Store) -> None:
 
 
 async def test_a_node_that_is_behind_takes_as_much_as_its_clients_would_be_let(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     async with sides(tmp_path) as (a, b):
         core = b.running.parts.core
@@ -318,8 +309,7 @@ async def test_a_node_that_is_behind_takes_as_much_as_its_clients_would_be_let(
             most = max(most, b.store.gathered)
 
         b.trouble = write_much
-        with monkeypatch.context() as patch:
-            patch.setattr("vmq.clustering.delivery.outbox.PARCEL", 10)
+        with patch("vmq.clustering.delivery.outbox.PARCEL", 10):
             for payload in payloads(1, 50):
                 a.send(payload)
         await until(lambda: len(a.done) == 50)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -9,16 +10,13 @@ from tests.support.peer import Peer
 from tests.support.present import present
 from tests.support.until import until
 from tests.support.wire import PUBACK, PUBREC, split_packets
-from tests.vmq.clustering.nodes import clustering, hush, together
+from tests.vmq.clustering.nodes import clustering, hushed, together
 from tests.vmq.clustering.sides import payloads, rounds, sides
 
 
-async def test_a_message_does_not_leave_before_it_is_safe_here(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_message_does_not_leave_before_it_is_safe_here(tmp_path: Path) -> None:
     async with sides(tmp_path) as (a, b):
-        with monkeypatch.context() as patch:
-            a.suspend_commits(patch)
+        with a.suspended():
             a.send(b"lane")
             await rounds(b, a)
             assert b"lane" not in b.got
@@ -47,12 +45,11 @@ async def test_what_is_sent_as_a_commit_begins_is_in_it_whole(tmp_path: Path) ->
 
 
 async def test_a_sender_that_starts_again_sends_nothing_that_is_handled_twice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     """It died before it heard that the peer had everything."""
     async with sides(tmp_path) as (a, b):
-        with monkeypatch.context() as patch:
-            hush(b.running, patch)
+        with hushed(b.running):
             for payload in payloads(1, 3):
                 a.send(payload)
             await until(lambda: len(b.records(b"rgot/")) == 3)
@@ -75,28 +72,22 @@ def answers(client: Peer) -> list[int]:
     return [packet.packet_id for packet in packets if packet.type in (PUBACK, PUBREC)]
 
 
-async def test_by_default_a_publisher_waits_for_the_own_store_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_by_default_a_publisher_waits_for_the_own_store_alone(tmp_path: Path) -> None:
     async with sides(tmp_path) as (a, b):
         await b.wants(a)
         client = a.client()
-        b.suspend_commits(monkeypatch)
-        client.publish("t", qos=1)
-        await until(lambda: answers(client) == [1])
-        assert a.spooled() == 1
-        monkeypatch.undo()
+        with b.suspended():
+            client.publish("t", qos=1)
+            await until(lambda: answers(client) == [1])
+            assert a.spooled() == 1
         b.commit()
 
 
-async def test_a_publisher_may_wait_for_the_stores_of_other_nodes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_publisher_may_wait_for_the_stores_of_other_nodes(tmp_path: Path) -> None:
     async with sides(tmp_path, ack_after="remote") as (a, b):
         await b.wants(a)
         client, other = a.client(), a.client("other")
-        with monkeypatch.context() as patch:
-            b.suspend_commits(patch)
+        with b.suspended():
             for number in range(3):
                 client.publish("t", b"%d" % number, qos=1)
             client.publish("t", b"3", qos=2)
@@ -109,53 +100,44 @@ async def test_a_publisher_may_wait_for_the_stores_of_other_nodes(
         await until(lambda: answers(client) == [1, 2, 3, 4])
 
 
-async def test_a_node_that_goes_down_is_waited_for_no_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_node_that_goes_down_is_waited_for_no_more(tmp_path: Path) -> None:
     async with sides(tmp_path, ack_after="remote") as (a, b):
         await b.wants(a)
         client = a.client()
-        b.suspend_commits(monkeypatch)
-        client.publish("t", b"1", qos=1)
-        await until(lambda: b.got == [b"1"])
-        assert answers(client) == []
-        await b.kill()
+        with b.suspended():
+            client.publish("t", b"1", qos=1)
+            await until(lambda: b.got == [b"1"])
+            assert answers(client) == []
+            await b.kill()
         await until(lambda: answers(client) == [1])
         assert a.spooled() == 1
         client.publish("t", b"2", qos=1)
         await until(lambda: answers(client) == [1, 2])
-        monkeypatch.undo()
         await b.start()
         await until(lambda: b.got == [b"1", b"1", b"2"])
 
 
-async def test_a_node_that_failed_waits_for_nobody(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_node_that_failed_waits_for_nobody(tmp_path: Path) -> None:
     async with sides(tmp_path, ack_after="remote") as (a, b):
         await b.wants(a)
         client = a.client()
-        b.suspend_commits(monkeypatch)
-        client.publish("t", b"1", qos=1)
-        await until(lambda: b.got == [b"1"])
-        node = a.node
-        machine, node._machine = node._machine, None
-        client.publish("t", b"2", qos=1)
-        await until(lambda: answers(client) == [1, 2])
-        assert a.spooled() == 2
-        node._machine = machine
-        monkeypatch.undo()
+        with b.suspended():
+            client.publish("t", b"1", qos=1)
+            await until(lambda: b.got == [b"1"])
+            node = a.node
+            machine, node._machine = node._machine, None
+            client.publish("t", b"2", qos=1)
+            await until(lambda: answers(client) == [1, 2])
+            assert a.spooled() == 2
+            node._machine = machine
         b.commit()
 
 
-async def test_a_message_sent_again_is_answered_when_the_first_would_be(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_message_sent_again_is_answered_when_the_first_would_be(tmp_path: Path) -> None:
     async with sides(tmp_path, ack_after="remote") as (a, b):
         await b.wants(a)
         client = a.client(clean=False)
-        with monkeypatch.context() as patch:
-            b.suspend_commits(patch)
+        with b.suspended():
             client.publish("t", b"1", qos=2)
             await until(lambda: b.got == [b"1"])
             client.leave()
@@ -173,14 +155,13 @@ async def test_a_message_sent_again_is_answered_when_the_first_would_be(
 
 
 async def test_publishers_pause_for_a_node_that_is_up_where_the_options_say_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     async with sides(tmp_path, overflow="pause_publisher", buffer_bytes=65_536) as (a, b):
         await b.wants(a)
         client = a.client()
         load = b"x" * 10_000
-        with monkeypatch.context() as patch:
-            b.suspend_commits(patch)
+        with b.suspended():
             for _ in range(4):
                 client.publish("t", load, qos=1)
                 if client.connection.pauses:
@@ -199,11 +180,11 @@ async def test_publishers_pause_for_a_node_that_is_up_where_the_options_say_so(
         assert a.outboxes.dropped.messages == 2
 
 
+@patch("vmq.clustering.delivery.outbox.PARCEL", 2_000)
+@patch("vmq.clustering.delivery.outbox.WINDOW", 20_000)
 async def test_a_spool_larger_than_memory_may_hold_goes_out_in_order_after_a_restart(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr("vmq.clustering.delivery.outbox.PARCEL", 2_000)
-    monkeypatch.setattr("vmq.clustering.delivery.outbox.WINDOW", 20_000)
     async with sides(tmp_path) as (a, b):
         await b.stop()
         sent = [b"%d" % number + b"x" * 500 for number in range(300)]
@@ -234,9 +215,9 @@ async def test_a_backlog_that_cannot_be_read_is_read_again_once_however_often_it
         a.node.forget("b")
         outbox.rewind()
         outbox.is_open = True
-        with monkeypatch.context() as patch:
-            patch.setattr(a.store, "db", None)
-            patch.setattr(a.running.parts.core, "call_later", lambda _, act: again.append(act))
+        with monkeypatch.context() as patched:
+            patched.setattr(a.store, "db", None)
+            patched.setattr(a.running.parts.core, "call_later", lambda _, act: again.append(act))
             for _ in range(3):
                 a.outboxes.dispatch.hand_over(outbox)
         assert len(again) == caplog.text.count("cannot read what waits for b") == 1
@@ -245,14 +226,13 @@ async def test_a_backlog_that_cannot_be_read_is_read_again_once_however_often_it
         await until(lambda: b.got == payloads(1, 3))
 
 
+@patch("vmq.clustering.delivery.outbox.PARCEL", 2_000)
+@patch("vmq.clustering.delivery.outbox.WINDOW", 20_000)
 async def test_with_a_store_that_acknowledges_early_everything_still_arrives(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr("vmq.clustering.delivery.outbox.PARCEL", 2_000)
-    monkeypatch.setattr("vmq.clustering.delivery.outbox.WINDOW", 20_000)
     async with sides(tmp_path, durability="memory") as (a, b):
-        with monkeypatch.context() as patch:
-            a.suspend_commits(patch)
+        with a.suspended():
             sent = [b"%d" % number + b"x" * 500 for number in range(300)]
             for payload in sent:
                 assert a.send(payload)

@@ -2,28 +2,26 @@
 
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 from tests.support.until import until
 from tests.support.wire import publish_packet
 from tests.vmq.clustering.delivery.test_outboxes import answers
-from tests.vmq.clustering.nodes import hush
+from tests.vmq.clustering.nodes import hushed
 from tests.vmq.clustering.sides import Side, payloads, rounds, sides
 from vmq.clustering.delivery.passing import BATCH
 from vmq.clustering.messages.publishes import QOS, RemotePublish
 from vmq_cluster.errors import UnwrittenError
 
 
-async def test_what_passes_is_acknowledged_at_once_and_leaves_no_trace(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_passes_is_acknowledged_at_once_and_leaves_no_trace(tmp_path: Path) -> None:
     async with sides(tmp_path, near=True) as (a, b):
         await b.wants(a)
         client = a.client()
         await until(lambda: client.received)
-        with monkeypatch.context() as patch:
-            a.suspend_commits(patch)
+        with a.suspended():
             writes = a.store.writes
             for payload in payloads(1, 3):
                 client.publish("t", payload, qos=1)
@@ -85,14 +83,11 @@ async def test_what_passes_keeps_its_order_with_what_does_not(tmp_path: Path) ->
         await until(lambda: a.outboxes.waiting() == (0, 0))
 
 
-async def test_what_a_peer_that_goes_down_has_not_confirmed_is_kept_for_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_a_peer_that_goes_down_has_not_confirmed_is_kept_for_it(tmp_path: Path) -> None:
     async with sides(tmp_path, near=True) as (a, b):
         await b.wants(a)
         client = a.client()
-        with monkeypatch.context() as patch:
-            hush(b.running, patch)
+        with hushed(b.running):
             for payload in payloads(1, 3):
                 client.publish("t", payload, qos=1)
             await until(lambda: len(b.records(b"rgot/")) == 3)
@@ -110,10 +105,9 @@ async def test_what_a_peer_that_goes_down_has_not_confirmed_is_kept_for_it(
 
 @pytest.mark.parametrize(("goes", "first"), [(None, "a"), (False, "b")])
 async def test_what_the_system_does_not_take_whole_is_safe_when_a_store_has_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, goes: bool | None, first: str
+    tmp_path: Path, goes: bool | None, first: str
 ) -> None:
-    async with sides(tmp_path, near=True) as both:
-        a, b = both
+    async with sides(tmp_path, near=True) as (a, b):
         await b.wants(a)
         client, link = a.client(), a.node.link
         send = link.send_numbered
@@ -121,10 +115,7 @@ async def test_what_the_system_does_not_take_whole_is_safe_when_a_store_has_it(
         def half(*each: Any) -> bool | None:
             return None if goes is None else bool(send(*each)) and goes
 
-        with monkeypatch.context() as patch:
-            patch.setattr(link, "send_numbered", half)
-            for side in both:
-                side.suspend_commits(patch)
+        with patch.object(link, "send_numbered", half), a.suspended(), b.suspended():
             client.publish("t", b"1", qos=1)
             await until(lambda: b.got == [b"1"])
             await rounds(a, b)
@@ -154,11 +145,10 @@ async def test_what_a_node_that_cannot_write_does_not_send_goes_when_it_can(tmp_
     ids=["QoS 2", "share group", "long"],
 )
 async def test_what_does_not_pass_is_in_the_store_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, message: RemotePublish
+    tmp_path: Path, message: RemotePublish
 ) -> None:
     async with sides(tmp_path, near=True) as (a, b):
-        with monkeypatch.context() as patch:
-            a.suspend_commits(patch)
+        with a.suspended():
             assert forward(a, message)
             assert forward(a, RemotePublish(b"t", b"behind it", 1))
             await rounds(b, a)

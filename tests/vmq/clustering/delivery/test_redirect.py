@@ -5,8 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
-
-import pytest
+from unittest.mock import patch
 
 from tests.support.until import until
 from tests.vmq.clustering.device import Device
@@ -27,7 +26,7 @@ def numbered(*numbers: int) -> list[str]:
 
 @asynccontextmanager
 async def three(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, **options: object
+    folder: Path, **options: object
 ) -> AsyncIterator[tuple[Life, Life, Life, Device, Device]]:
     """Of three nodes the second dies, with a member of a group; another is at the first, a publisher at the third."""
     async with AsyncExitStack() as stack:
@@ -39,7 +38,7 @@ async def three(
         await publisher.connect(c.broker)
         await until(lambda: is_subscribed(c.broker, "m", "b"))
         await member.connect(a.broker)
-        await dead(b, a, c, monkeypatch=monkeypatch)
+        await dead(b, a, c)
         yield a, b, c, member, publisher
 
 
@@ -55,12 +54,10 @@ async def join(member: Device, *others: Life) -> None:
         await until(partial(is_subscribed, each.broker, "n", "a"))
 
 
-async def test_another_member_gets_it_once_whenever_who_has_it_dies(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(redirect, "STEP_BYTES", 200)
-    monkeypatch.setattr(outbox, "PARCEL", 2000)
-    async with three(tmp_path, monkeypatch) as (a, _, c, member, publisher):
+@patch.object(redirect, "STEP_BYTES", 200)
+@patch.object(outbox, "PARCEL", 2000)
+async def test_another_member_gets_it_once_whenever_who_has_it_dies(tmp_path: Path) -> None:
+    async with three(tmp_path) as (a, _, c, member, publisher):
         await publish(publisher, *range(300))
         await until(lambda: waits(c) == 300)
         await join(member, c)
@@ -76,11 +73,9 @@ async def test_another_member_gets_it_once_whenever_who_has_it_dies(
         assert sorted(member.log, key=int) == numbered(*range(300))
 
 
-async def test_what_nobody_wants_any_more_is_dropped_and_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_nobody_wants_any_more_is_dropped_and_told(tmp_path: Path) -> None:
     told: list[tuple[str, bytes, str]] = []
-    async with three(tmp_path, monkeypatch) as (_, _, c, _, publisher):
+    async with three(tmp_path) as (_, _, c, _, publisher):
         publisher.publish("alone", "for nobody", 1)
         await publisher.until(lambda: not publisher.unfinished)
         await until(lambda: waits(c) == 1)
@@ -95,7 +90,7 @@ async def test_what_nobody_wants_any_more_is_dropped_and_told(
 
 @asynccontextmanager
 async def let_in(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path,
 ) -> AsyncIterator[tuple[asyncio.Event, Life, Life, Life, Device, Device]]:
     """The dead node is removed, and in again, while what waited for it waits for an event to go to others."""
     go_on = asyncio.Event()
@@ -107,15 +102,15 @@ async def let_in(
         await go_on.wait()
         await give_batch(self, peer, waiting, key, raw)
 
-    monkeypatch.setattr(Redirect, "_give_batch", wait_longer)
-    async with three(folder, monkeypatch, alone=True) as (a, b, c, member, publisher):
-        await publish(publisher, *range(5))
-        await join(member, c)
-        cluster.remove(c.broker, "b", force=True)
-        await until(lambda: "b" in clustering(c.broker).outboxes.lost)
-        await b.start()
-        await come_back(a, b, c)
-        yield go_on, a, b, c, member, publisher
+    with patch.object(Redirect, "_give_batch", wait_longer):
+        async with three(folder, alone=True) as (a, b, c, member, publisher):
+            await publish(publisher, *range(5))
+            await join(member, c)
+            cluster.remove(c.broker, "b", force=True)
+            await until(lambda: "b" in clustering(c.broker).outboxes.lost)
+            await b.start()
+            await come_back(a, b, c)
+            yield go_on, a, b, c, member, publisher
 
 
 async def come_back(a: Life, b: Life, c: Life) -> None:
@@ -124,10 +119,8 @@ async def come_back(a: Life, b: Life, c: Life) -> None:
     await together(a.broker, b.broker, c.broker)
 
 
-async def test_what_is_for_a_node_that_is_let_in_again_meanwhile_reaches_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with let_in(tmp_path, monkeypatch) as (go_on, _, b, c, member, publisher):
+async def test_what_is_for_a_node_that_is_let_in_again_meanwhile_reaches_it(tmp_path: Path) -> None:
+    async with let_in(tmp_path) as (go_on, _, b, c, member, publisher):
         async with Device("new", clean=True) as new:
             await new.connect(b.broker, ("t", 2))
             await until(lambda: is_subscribed(c.broker, "new", "b"))
@@ -143,10 +136,10 @@ async def test_what_is_for_a_node_that_is_let_in_again_meanwhile_reaches_it(
 
 
 async def test_what_is_for_one_that_is_let_in_and_removed_again_waits_for_nobody(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     """It was the first on the way to the node for ever, and nothing behind it counted as taken."""
-    async with let_in(tmp_path, monkeypatch) as (go_on, a, b, c, member, publisher):
+    async with let_in(tmp_path) as (go_on, a, b, c, member, publisher):
         async with Device("new", clean=True) as new:
             await new.connect(b.broker, ("t", 2))
             await until(lambda: is_subscribed(c.broker, "new", "b"))

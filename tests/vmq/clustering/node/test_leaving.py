@@ -7,12 +7,10 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-import pytest
-
 from tests.support.until import PATIENCE, until
 from tests.vmq.clustering.device import Device
 from tests.vmq.clustering.lives import Life, dead, lives, waits
-from tests.vmq.clustering.nodes import clustering, hush, is_subscribed, kill, knows, together
+from tests.vmq.clustering.nodes import clustering, hushed, is_subscribed, kill, knows, together
 from tests.vmq.clustering.running.slotted import service
 from vmq.admin import cluster
 from vmq.clustering.messages.publishes import RemotePublish
@@ -76,41 +74,43 @@ async def publish_to(publisher: Device, member: Device, *numbers: int) -> None:
 
 
 async def test_what_a_node_did_not_take_before_it_left_another_member_gets_and_nobody_what_it_took(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     async with group(tmp_path) as ([a, b, c], member, other, publisher):
-        hush(b.broker, monkeypatch)
-        await publish_to(publisher, member, *range(5))
-        await until(lambda: waits(c) == 5)
-        await join(other, a, b, c)
-        clustering(b.broker).outboxes.arrivals.close()
-        say(c, b, *range(5, 10))
-        assert await cluster.leave(b.broker, PATIENCE) == cluster.LeftCluster("b", complete=True)
-        await until(lambda: waits(c) == 0 and not clustering(c.broker).outboxes.lost)
-        await other.until(lambda: len(other.log) == 5)
-        assert (member.log, other.log) == (words(*range(5)), words(*range(5, 10)))
-        assert dropped(c) == 0
+        with hushed(b.broker):
+            await publish_to(publisher, member, *range(5))
+            await until(lambda: waits(c) == 5)
+            await join(other, a, b, c)
+            clustering(b.broker).outboxes.arrivals.close()
+            say(c, b, *range(5, 10))
+            assert await cluster.leave(b.broker, PATIENCE) == cluster.LeftCluster(
+                "b", complete=True
+            )
+            await until(lambda: waits(c) == 0 and not clustering(c.broker).outboxes.lost)
+            await other.until(lambda: len(other.log) == 5)
+            assert (member.log, other.log) == (words(*range(5)), words(*range(5, 10)))
+            assert dropped(c) == 0
 
 
 async def test_what_it_could_not_say_that_it_took_comes_twice_rather_than_never(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     async with group(tmp_path) as ([a, b, c], member, other, publisher):
-        hush(b.broker, monkeypatch)
-        await publish_to(publisher, member, *range(5))
-        await join(other, a, b, c)
-        clustering(b.broker).outboxes.arrivals.close()
-        say(c, b, *range(5, 10))
-        await until(lambda: waits(c) == 10)
-        await publisher.drop()
-        await gone(c, a, b)
-        assert (await cluster.leave(b.broker, 5)).node == "b"
-        await c.start()
-        await together(a.broker, c.broker)
-        await other.until(lambda: len(other.log) == 10)
-        assert sorted(other.log) == words(*range(10))
-        await until(lambda: waits(c) == 0)
-        assert dropped(c) == 0
+        with hushed(b.broker):
+            await publish_to(publisher, member, *range(5))
+            await join(other, a, b, c)
+            clustering(b.broker).outboxes.arrivals.close()
+            say(c, b, *range(5, 10))
+            await until(lambda: waits(c) == 10)
+            await publisher.drop()
+            await gone(c, a, b)
+            assert (await cluster.leave(b.broker, 5)).node == "b"
+            await c.start()
+            await together(a.broker, c.broker)
+            await other.until(lambda: len(other.log) == 10)
+            assert sorted(other.log) == words(*range(10))
+            await until(lambda: waits(c) == 0)
+            assert dropped(c) == 0
 
 
 async def test_a_node_that_left_takes_again_when_it_has_joined_again(tmp_path: Path) -> None:
@@ -127,13 +127,13 @@ async def test_a_node_that_left_takes_again_when_it_has_joined_again(tmp_path: P
 
 
 async def test_what_waits_for_a_dead_node_another_member_gets_when_the_one_with_it_leaves(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     async with group(tmp_path) as ([a, b, c], member, other, publisher):
         await publisher.connect(b.broker)
         await member.connect(c.broker, (GROUP, 2))
         await until(lambda: is_subscribed(b.broker, "m", "c"))
-        await dead(c, a, b, monkeypatch=monkeypatch)
+        await dead(c, a, b)
         for number in range(5):
             publisher.publish("t", str(number), 2)
         await publisher.until(lambda: not publisher.unfinished)

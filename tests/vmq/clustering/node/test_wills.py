@@ -18,7 +18,7 @@ from tests.support.wire import Will, connect_packet
 from tests.vmq.clustering.device import Device
 from tests.vmq.clustering.house import house
 from tests.vmq.clustering.lives import Life, dead, lives
-from tests.vmq.clustering.nodes import clustering, is_subscribed, kill, silence
+from tests.vmq.clustering.nodes import clustering, is_subscribed, kill, silenced
 from vmq.broker import Broker
 from vmq.clustering.messages.codec import WireError, decode
 from vmq.clustering.messages.wills import KeepWill
@@ -101,7 +101,7 @@ async def three(
 
 @pytest.mark.parametrize("clean", (True, False))
 async def test_when_a_node_stays_away_the_wills_of_its_clients_are_published_once(
-    stack: AsyncExitStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clean: bool
+    stack: AsyncExitStack, tmp_path: Path, clean: bool
 ) -> None:
     a, b, c, watcher = await three(stack, tmp_path, 0.3)
     clients = [f"client {number}" for number in range(20)]
@@ -109,7 +109,7 @@ async def test_when_a_node_stays_away_the_wills_of_its_clients_are_published_onc
         device = await stack.enter_async_context(Willing(name, clean=clean))
         await device.connect(b.broker)
     await until(lambda: kept(a.broker, c.broker) == sorted(clients))
-    await dead(b, a, c, monkeypatch=monkeypatch)
+    await dead(b, a, c)
     await watcher.until(lambda: len(watcher.log) >= 20)
     assert sorted(watcher.log) == sorted(clients)
     assert kept(a.broker, c.broker) == []
@@ -192,7 +192,7 @@ class Judge(Plugin):
 
 
 async def test_when_all_end_at_once_what_their_clients_left_is_published_as_plugins_have_it(
-    stack: AsyncExitStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stack: AsyncExitStack, tmp_path: Path
 ) -> None:
     nodes = await stack.enter_async_context(lives(tmp_path))
     watcher = await stack.enter_async_context(Device("w"))
@@ -204,7 +204,7 @@ async def test_when_all_end_at_once_what_their_clients_left_is_published_as_plug
     wait(LONG, *brokers)  # who dies last publishes nothing of those that died before
     await until(lambda: len(kept(*brokers)) == 9)
     for each in brokers:
-        silence(each, monkeypatch)
+        stack.enter_context(silenced(each))
     for each in brokers:
         await kill(each)
     for life in reversed(nodes):

@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from random import randbytes
 from typing import Any
-
-import pytest
+from unittest.mock import patch
 
 from tests.support.present import present
 from tests.support.until import until
@@ -61,11 +60,9 @@ async def publish(broker: Broker, numbers: range) -> None:
         await broker.publish("s/1", b"%04d" % number + randbytes(4000), qos=1)
 
 
-async def test_the_next_leader_goes_on_where_the_one_before_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@patch.object(thread, "LOOK", 0.2)
+async def test_the_next_leader_goes_on_where_the_one_before_was(tmp_path: Path) -> None:
     """Nothing goes that is not archived; no segment is there twice, none is missing, and each copy reads all of it."""
-    monkeypatch.setattr(thread, "LOOK", 0.2)
     store = tmp_path / "archive"
     store.write_text("no folder")
     given: dict[str, Any] = {**SMALL, "archive": f"file://{store}", "archive_required": True}

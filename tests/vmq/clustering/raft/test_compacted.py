@@ -2,8 +2,7 @@
 
 from pathlib import Path
 from random import randbytes
-
-import pytest
+from unittest.mock import patch
 
 from tests.support.until import until
 from tests.vmq.clustering.raft.replicas import groups, is_led, payloads, replicated
@@ -18,10 +17,8 @@ MESSAGES = 240
 TOPICS = 4
 
 
-async def test_all_replicas_have_the_same_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(thread, "LOOK", 0.2)
+@patch.object(thread, "LOOK", 0.2)
+async def test_all_replicas_have_the_same_left(tmp_path: Path) -> None:
     async with replicated(tmp_path, "a", "b", "c", compact=True, segment_bytes=65_536) as brokers:
         for number in range(MESSAGES):
             payload = b"%04d" % number + randbytes(2000)

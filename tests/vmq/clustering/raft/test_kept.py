@@ -3,7 +3,7 @@
 import os
 import tempfile
 from pathlib import Path
-from unittest.mock import Mock
+from unittest.mock import Mock, patch
 
 import pytest
 from hypothesis import given, settings
@@ -74,10 +74,8 @@ def test_what_is_kept_is_replaced_and_dropped(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_nothing_counts_before_the_folder_has_the_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(kept, "sync_folder", sync := Mock(side_effect=[OSError("full"), None]))
+@patch.object(kept, "sync_folder", side_effect=[OSError("full"), None])
+def test_nothing_counts_before_the_folder_has_the_file(sync: Mock, tmp_path: Path) -> None:
     file = KeptFile(tmp_path / "s-0.kept", is_synced=True)
     with pytest.raises(OSError, match="full"):
         file.add([made(0, b"a")])
@@ -87,9 +85,7 @@ def test_nothing_counts_before_the_folder_has_the_file(
     assert sync.call_count == 2
 
 
-def test_who_cannot_write_keeps_nothing_of_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_cannot_write_keeps_nothing_of_it(tmp_path: Path) -> None:
     path = tmp_path / "s-0.kept"
     file = KeptFile(path, is_synced=True)
     file.add([made(0, b"a")])
@@ -98,10 +94,8 @@ def test_who_cannot_write_keeps_nothing_of_it(
     def full(_fd: int) -> None:
         raise OSError(28, "No space left on device")
 
-    with monkeypatch.context() as patch:
-        patch.setattr("os.fdatasync", full)
-        with pytest.raises(OSError, match="No space"):
-            file.add([made(1, b"b")])
+    with patch("os.fdatasync", full), pytest.raises(OSError, match="No space"):
+        file.add([made(1, b"b")])
     assert path.stat().st_size == size
     assert file.read() == [made(0, b"a")]
 
@@ -110,10 +104,11 @@ def test_who_cannot_write_keeps_nothing_of_it(
             os.dup2(other.fileno(), fd)
         full(fd)
 
-    with monkeypatch.context() as patch:
-        patch.setattr("os.fdatasync", full_and_not_to_be_cut)
-        with pytest.raises(OSError, match="Invalid argument"):
-            file.add([made(1, b"b")])
+    with (
+        patch("os.fdatasync", full_and_not_to_be_cut),
+        pytest.raises(OSError, match="Invalid argument"),
+    ):
+        file.add([made(1, b"b")])
     assert path.stat().st_size > size
     file.add([made(2, b"c")])
     assert file.read() == [made(0, b"a"), made(2, b"c")]

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -57,10 +58,8 @@ async def test_without_a_majority_nothing_is_acknowledged(tmp_path: Path) -> Non
         assert not any("meta group" in each for each in brokers["a"].health())
 
 
-async def test_what_is_kept_without_a_quorum_is_acknowledged_and_there_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(producer, "PATIENCE", 0.05)
+@patch.object(producer, "PATIENCE", 0.05)
+async def test_what_is_kept_without_a_quorum_is_acknowledged_and_there_once(tmp_path: Path) -> None:
     async with replicas.replicated(tmp_path, *NAMES, without_quorum="keep") as brokers:
         await brokers["a"].publish("s/t", b"1", qos=1)
         configs = {name: brokers[name].config for name in "ab"}

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 from pathlib import Path
-from unittest.mock import MagicMock
+from unittest.mock import MagicMock, patch
 
 import pytest
 
@@ -62,8 +62,7 @@ async def test_leaders_go_where_an_operator_wants_them(
         requests, place = groups(a).requests, groups(a).places.places["s", number]
         [away] = [each for each in place.voters if node_of(each) == "c"]
         requests._records.put(away.encode(), "wish", place.group)
-        with monkeypatch.context() as patch:
-            patch.setattr(requests, "wish", lambda *_: "")
+        with patch.object(requests, "wish", lambda *_: ""):
             assert "c: cannot be reached" in await requests.transfer("s", number, "c")
         await until(lambda: not [*groups(a).picture._records.all("wish")])
         # To a leader that has never heard of it a copy lacks nobody knows how much.

@@ -81,26 +81,24 @@ async def comes_to(publisher: Device, node: Broker) -> None:
     await finish(publisher)
 
 
-async def test_what_was_committed_before_its_node_died_is_there_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_was_committed_before_its_node_died_is_there_once(tmp_path: Path) -> None:
     """It led, besides."""
     async with logged(tmp_path) as nodes, Device("publisher") as publisher:
         here, _, there = names(nodes)
         await publisher.connect(nodes[here])
         await lose_answers(publisher, "1", "2")
-        await nodes.kill(here, monkeypatch)
+        await nodes.kill(here)
         await comes_to(publisher, nodes[there])
         await has(nodes, there, "1", "2", "end")
 
 
 async def test_what_comes_again_without_dup_is_there_once_while_no_node_is_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     """As of a client that sends PUBLISH again after PUBREC; until PUBREL it is no other one [MQTT-4.3.3-2]."""
     async with publishing(tmp_path) as (nodes, publisher, here, there):
         await lose_answers(publisher, "1", "2", has_dup=False)
-        await nodes.kill(here, monkeypatch)
+        await nodes.kill(here)
         await nodes.start(here)
         await until(
             lambda: any(each.has_all_forks() for each in owners_of(nodes, "publisher").values())
@@ -126,13 +124,11 @@ async def test_what_a_node_hands_in_late_that_its_client_has_left_is_left_out(
         await has(nodes, there, "1", "2", "end")
 
 
-async def test_another_message_under_its_packet_id_is_another_row(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_another_message_under_its_packet_id_is_another_row(tmp_path: Path) -> None:
     async with publishing(tmp_path) as (nodes, publisher, here, there):
         await lose_answers(publisher, "1")
         publisher.unfinished[1] = publisher.again(1, "s/1", "other")
-        await nodes.kill(here, monkeypatch)
+        await nodes.kill(here)
         await comes_to(publisher, nodes[there])
         await has(nodes, there, "1", "other", "end")
 

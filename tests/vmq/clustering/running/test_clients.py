@@ -14,7 +14,7 @@ from tests.support.until import PATIENCE, until
 from tests.vmq.clustering.device import Device
 from tests.vmq.clustering.house import House
 from tests.vmq.clustering.node.test_wills import Willing, kept
-from tests.vmq.clustering.nodes import clustering, silence
+from tests.vmq.clustering.nodes import clustering, silenced
 from tests.vmq.clustering.running.slotted import (
     are_owned,
     leave,
@@ -106,9 +106,7 @@ async def test_qos_0_goes_straight_to_the_connection(tmp_path: Path) -> None:
         await subscriber.until(lambda: sorted(subscriber.log) == ["T", "U", "t", "u"])
 
 
-async def test_who_dies_takes_nothing_along(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_who_dies_takes_nothing_along(tmp_path: Path) -> None:
     """The owner of the session, at which the subscriber is connected."""
     async with slotted(tmp_path, "abc") as nodes:
         subscriber = Device(named(nodes, "a", "s"))
@@ -120,7 +118,7 @@ async def test_who_dies_takes_nothing_along(
             for each in range(5):
                 publisher.publish("t", str(each), 1 + each % 2)
             await publisher.until(lambda: not publisher.unfinished)
-            await nodes.kill("a", monkeypatch)
+            await nodes.kill("a")
             for each in range(5, 10):
                 publisher.publish("t", str(each), 1 + each % 2)
             await publisher.until(lambda: not publisher.unfinished)
@@ -162,13 +160,10 @@ async def test_a_node_that_leaves_leaves_nothing_behind(tmp_path: Path) -> None:
             await stays.until(lambda: stays.log == ["1", "2"])
 
 
-async def test_a_node_that_leaves_waits_for_who_is_silent_for_a_moment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_node_that_leaves_waits_for_who_is_silent_for_a_moment(tmp_path: Path) -> None:
     async with slotted(tmp_path) as nodes:
         reach = service(nodes["b"]).here.reach
-        with monkeypatch.context() as patch:
-            silence(nodes["a"], patch)
+        with silenced(nodes["a"]):
             await until(lambda: not reach.up() and reach.is_settled())
             leaving = asyncio.create_task(clustering(nodes["b"]).leave(PATIENCE))
             await until(lambda: service(nodes["b"]).here.is_leaving)

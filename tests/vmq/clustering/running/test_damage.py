@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -51,17 +52,15 @@ async def test_a_slot_that_cannot_be_read_concerns_no_other(
                 yield key, value
 
         monkeypatch.setattr(here.disk.storage, "scan", fails)
-        await nodes.kill(stores[dead], monkeypatch)
+        await nodes.kill(stores[dead])
         async with asyncio.timeout(TIMEOUT):
             for slot in whole:
                 await live.publish(f"t/{slot}", b"y", 1)
         assert f"slot {damaged} is not served: no sector there" in " ".join(nodes["a"].health())
 
 
-async def test_a_disk_is_not_closed_under_a_thread_that_tries_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("vmq.clustering.running.disk.RETRY_AFTER", 0.0)
+@patch("vmq.clustering.running.disk.RETRY_AFTER", 0.0)
+async def test_a_disk_is_not_closed_under_a_thread_that_tries_again(tmp_path: Path) -> None:
     begun, go = threading.Event(), threading.Event()
     seen: list[str] = []
 

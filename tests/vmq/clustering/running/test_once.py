@@ -81,14 +81,14 @@ async def test_an_id_that_means_another_message_is_another_message(tmp_path: Pat
 
 
 async def test_a_message_of_a_node_that_is_gone_comes_rather_twice_than_never(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     async with slotted(tmp_path, "abc") as nodes:
         publisher, clean = Device(named(nodes, "b", "p")), Device("clean", clean=True)
         async with publisher, clean:
             await clean.connect(nodes["c"], ("t", 2))
             await half_published(nodes, "a", publisher, "t")
-            await nodes.kill("a", monkeypatch)
+            await nodes.kill("a")
             await until(lambda: nodes.has_reach("b", "c", 2) and "a" not in nodes.brokers)
             [owner] = owners_of(nodes, publisher.client_id).values()
             await until(

@@ -125,7 +125,7 @@ async def test_the_members_that_live_get_what_a_dead_node_had_for_its_own(
         await publisher.until(lambda: not publisher.unfinished)
         await stays.connect(nodes["b"], (GROUP, 2))
         monkeypatch.setattr(service(nodes["a"]), "hand_over", nothing)
-        await nodes.kill("a", monkeypatch)
+        await nodes.kill("a")
         await stays.until(lambda: len(set(stays.log)) == 30)
 
 

@@ -1,6 +1,7 @@
 """What is shown of sessions in slots: where they are, how long their queues are, and who has which slots."""
 
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -85,11 +86,9 @@ async def test_who_asks_another_node_for_a_queue_is_told_whose_it_is(tmp_path: P
             assert (await queues.purge(b, device.client_id)).purged == 1
 
 
-async def test_sessions_of_all_nodes_are_listed_and_changed_at_any(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(session_questions, "MOST_AWAY", 2)  # so that there are pages
-    monkeypatch.setattr(status, "AWAY_SIZE", 3)
+@patch.object(session_questions, "MOST_AWAY", 2)  # so that there are pages
+@patch.object(status, "AWAY_SIZE", 3)
+async def test_sessions_of_all_nodes_are_listed_and_changed_at_any(tmp_path: Path) -> None:
     async with slotted(tmp_path) as nodes:
         a, b = nodes["a"], nodes["b"]
         ids = [f"c{number}" for number in range(12)]
@@ -184,16 +183,13 @@ async def test_the_status_says_who_has_which_slots(tmp_path: Path) -> None:
         await until(lambda: bool(service(nodes["a"]).machines.slots.owners))
 
 
-async def test_a_follower_that_is_behind_is_shown_by_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_follower_that_is_behind_is_shown_by_name(tmp_path: Path) -> None:
     async with slotted(tmp_path) as nodes:
         a, b = service(nodes["a"]), service(nodes["b"])
         async with Device(named(nodes, "a", "s")) as device, Device("p", clean=True) as publisher:
             await device.connect(nodes["a"], ("t", 1))
             await publisher.connect(nodes["a"])
-            with monkeypatch.context() as stuck:
-                stuck.setattr(b.disk, "commit", lambda *_: None)  # its disk writes nothing now
+            with patch.object(b.disk, "commit", lambda *_: None):  # its disk writes nothing now
                 publisher.publish("t", "1", 1)
                 await device.until(lambda: device.log == ["1"])
 

@@ -162,7 +162,7 @@ async def test_who_takes_slots_over_serves_clients_between_any_two(
         monkeypatch.setattr(slots.here, "has_time", has_time)
         next_turn()
         before = turns[0].owned
-        await nodes.kill("b", monkeypatch)
+        await nodes.kill("b")
         await until(lambda: len(slots.owners) == slots.slots and not agreement._fresh)
         owned = [each.owned for each in turns[:-1]]
         assert owned[-1] - before > 1

@@ -3,6 +3,7 @@
 from collections import Counter
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -104,11 +105,9 @@ def coordinator(brokers: list[Broker]) -> Broker:
     return found
 
 
-async def test_the_coordinator_stops_and_another_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@patch.object(cursors, "LONG", 1)
+async def test_the_coordinator_stops_and_another_goes_on(tmp_path: Path) -> None:
     """Its log is written again meanwhile: whoever coordinates next has all that counts from what is left of it."""
-    monkeypatch.setattr(cursors, "LONG", 1)
     async with nodes(tmp_path, "a", "b", "c", s=STREAM) as brokers, AsyncExitStack() as stack:
         await publish(brokers[0], range(40))
         peers = {}
@@ -160,7 +159,7 @@ async def test_an_answer_comes_though_another_is_thought_to_coordinate_and_answe
 
 
 async def test_without_most_of_the_nodes_nobody_gets_anything(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with nodes(tmp_path, "a", "b", "c", s=STREAM) as brokers, AsyncExitStack() as stack:
         peer = await stack.enter_async_context(peer_of(brokers[0]))

@@ -25,10 +25,10 @@ from tests.vmq.clustering.stream_nodes import (
     leave,
     nodes,
     offsets,
+    owned,
     owners,
     read,
     settled,
-    sides,
     stream,
     total,
     with_streams,
@@ -76,8 +76,7 @@ def rows_of(broker: Broker) -> list[tuple[int, bytes]]:
 
 async def test_a_compacted_partition_goes_to_another_node_as_it_is(tmp_path: Path) -> None:
     given = options(filters=["x/#"], key="topic", compact=True, segment_bytes=65_536)
-    async with nodes(tmp_path, "a", "b", s=given) as brokers:
-        owner, other = sides(*brokers)
+    async with owned(tmp_path, s=given) as (owner, other):
         for number in range(120):
             await owner.publish(f"x/{number % 3}", b"%04d" % number + randbytes(4000), qos=1)
 
@@ -160,8 +159,7 @@ async def test_nothing_is_lost_nor_out_of_order_while_nodes_come_and_go(tmp_path
 
 async def test_a_partition_comes_back_with_its_offsets(tmp_path: Path) -> None:
     given = options(filters=["x/#"])
-    async with nodes(tmp_path, "a", "b", s=given) as (a, b):
-        owner, other = sides(a, b)
+    async with owned(tmp_path, s=given) as (owner, other):
         await fill(other, TOPICS, 1, "one")
         await until(lambda: kept([owner], "s") == len(TOPICS))
         await leave(owner)
@@ -169,7 +167,7 @@ async def test_a_partition_comes_back_with_its_offsets(tmp_path: Path) -> None:
         await until(lambda: len(clustering(owner).node.members) == 1)
         await fill(other, TOPICS, 1, "two")
         await clustering(owner).joining.join(address(other), PATIENCE)
-        await together(a, b)
+        await together(owner, other)
         await until(lambda: has_met(other, "a", "b"))
         await leave(other)
         await until(lambda: kept([owner], "s") == 2 * len(TOPICS))

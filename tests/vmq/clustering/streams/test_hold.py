@@ -2,14 +2,13 @@
 
 import asyncio
 from pathlib import Path
-
-import pytest
+from unittest.mock import patch
 
 from tests.support.until import PATIENCE, until
 from tests.support.wire import PUBACK, PUBREC, publish_packet
 from tests.vmq.clustering.device import Device
-from tests.vmq.clustering.nodes import address, clustering, suspend_commits
-from tests.vmq.clustering.stream_nodes import kept, nodes, sides, stream, total, with_streams
+from tests.vmq.clustering.nodes import address, clustering, suspended
+from tests.vmq.clustering.stream_nodes import kept, owned, stream, total, with_streams
 from tests.vmq.streams.support import options
 from vmq.broker import Broker
 from vmq.clustering.messages.streams import HoldPartition
@@ -30,8 +29,7 @@ def holds(broker: Broker) -> bool:
 async def test_what_is_published_meanwhile_is_acknowledged_when_it_is_on_its_way(
     tmp_path: Path,
 ) -> None:
-    async with nodes(tmp_path, "a", "b", s=ONE) as (a, b), Device("p") as p, Device("q") as q:
-        owner, other = sides(a, b)
+    async with owned(tmp_path, s=ONE) as (owner, other), Device("p") as p, Device("q") as q:
         await p.connect(owner)
         await q.connect(other)
         up = clustering(owner).streams.up
@@ -51,10 +49,10 @@ async def test_what_is_published_meanwhile_is_acknowledged_when_it_is_on_its_way
             async with Device("r", clean=True) as other_client:
                 await other_client.connect(owner)
             assert waiting(owner) == 3
-            assert kept([a, b], "s") == 0
+            assert kept([owner, other], "s") == 0
         await until(lambda: not holds(other))
         await until(lambda: not p.unfinished and not q.unfinished)
-        await until(lambda: kept([a, b], "s") == 7)
+        await until(lambda: kept([owner, other], "s") == 7)
         expected = [*(b"p %d" % number for number in range(4)), b"q 0", b"q 1", b"q 2"]
         assert await total([owner], "s") == expected
         assert kept([other], "s") == 0
@@ -69,15 +67,12 @@ def waiting(broker: Broker) -> int:
     return sum(len(each.waiting) for each in holding_of(broker)._held.values())
 
 
-async def test_what_has_waited_is_acknowledged_when_the_store_has_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_has_waited_is_acknowledged_when_the_store_has_it(tmp_path: Path) -> None:
     async with (
-        nodes(tmp_path, "a", "b", durability="os", s=ONE) as (a, b),
+        owned(tmp_path, durability="os", s=ONE) as (owner, other),
         Device("p") as p,
         Device("q", clean=True) as q,
     ):
-        owner, other = sides(a, b)
         await p.connect(other)
         committer, name = other.parts.committer, clustering(owner).node.name
         assert committer is not None
@@ -85,8 +80,7 @@ async def test_what_has_waited_is_acknowledged_when_the_store_has_it(
         p.publish("x/1", "one", 1)
         await until(lambda: waiting(other) == 1)
         await committer.finish_all()
-        with monkeypatch.context() as patch:
-            suspend_commits(other, patch)
+        with suspended(other):
             holding_of(other).on_hold(name, HoldPartition("s", 0, 1, 0))
             await q.connect(other)
             assert len(p.unfinished) == 1
@@ -95,14 +89,11 @@ async def test_what_has_waited_is_acknowledged_when_the_store_has_it(
         await until(lambda: kept([owner], "s") == 1)
 
 
-async def test_a_node_that_is_down_is_not_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@patch.object(holding, "PATIENCE", 3600.0)
+@patch.object(holding, "_AGAIN", 3600.0)
+async def test_a_node_that_is_down_is_not_waited_for(tmp_path: Path) -> None:
     """Nor as long as one that is up: what it is missed by is its silence, however late a busy machine notices that."""
-    monkeypatch.setattr(holding, "PATIENCE", 3600.0)
-    monkeypatch.setattr(holding, "_AGAIN", 3600.0)
-    async with nodes(tmp_path, "a", "b", s=ONE) as (a, b):
-        owner, other = sides(a, b)
+    async with owned(tmp_path, s=ONE) as (owner, other):
         up = clustering(owner).streams.up
         clustering(other).outboxes.arrivals._handlers[HoldPartition] = lambda *_: None
         with holding_of(owner).own("s", 0, up) as number:
@@ -114,12 +105,9 @@ async def test_a_node_that_is_down_is_not_waited_for(
         assert holding_of(owner).given_up == 0
 
 
-async def test_who_does_not_answer_is_not_waited_for_long(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(holding, "PATIENCE", 0.1)
-    async with nodes(tmp_path, "a", "b", s=ONE) as (a, b):
-        owner, other = sides(a, b)
+@patch.object(holding, "PATIENCE", 0.1)
+async def test_who_does_not_answer_is_not_waited_for_long(tmp_path: Path) -> None:
+    async with owned(tmp_path, s=ONE) as (owner, other):
         clustering(other).outboxes.arrivals._handlers[HoldPartition] = lambda *_: None
         up = clustering(owner).streams.up
         with holding_of(owner).own("s", 0, up) as number:
@@ -128,8 +116,7 @@ async def test_who_does_not_answer_is_not_waited_for_long(
 
 
 async def test_messages_go_on_when_the_owner_is_silent(tmp_path: Path) -> None:
-    async with nodes(tmp_path, "a", "b", s=ONE) as (a, b), Device("p") as p:
-        owner, other = sides(a, b)
+    async with owned(tmp_path, s=ONE) as (owner, other), Device("p") as p:
         await p.connect(other)
         name = clustering(owner).node.name
         holding_of(other).on_hold(name, HoldPartition("s", 0, 1, 1.0))
@@ -141,8 +128,7 @@ async def test_messages_go_on_when_the_owner_is_silent(tmp_path: Path) -> None:
 
 
 async def test_only_the_owner_may_ask_and_let_go(tmp_path: Path) -> None:
-    async with nodes(tmp_path, "a", "b", s=ONE) as (a, b):
-        owner, other = sides(a, b)
+    async with owned(tmp_path, s=ONE) as (owner, other):
         held, name = holding_of(other), clustering(owner).node.name
         held.on_hold("c", HoldPartition("s", 0, 1, 5))
         assert not holds(other)
@@ -158,10 +144,9 @@ async def test_only_the_owner_may_ask_and_let_go(tmp_path: Path) -> None:
         assert not holds(other)
 
 
-async def test_what_waits_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(holding, "LIMIT", 1000)
-    async with nodes(tmp_path, "a", "b", s=ONE) as (a, b), Device("p") as p:
-        owner, _ = sides(a, b)
+@patch.object(holding, "LIMIT", 1000)
+async def test_what_waits_is_bounded(tmp_path: Path) -> None:
+    async with owned(tmp_path, s=ONE) as (owner, _), Device("p") as p:
         await p.connect(owner)
         p.answers = False
         with holding_of(owner).own("s", 0, clustering(owner).streams.up):
@@ -179,8 +164,7 @@ async def test_what_waits_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 async def test_a_broker_that_stops_keeps_what_waits(tmp_path: Path) -> None:
     """At QoS 2 its session remembers the message: sent again, it would be taken for one that the stream has."""
-    async with nodes(tmp_path, "a", "b", s=ONE) as (a, b), Device("p") as p:
-        owner, other = sides(a, b)
+    async with owned(tmp_path, s=ONE) as (owner, other), Device("p") as p:
         await p.connect(other)
         p.answers = False
         name = clustering(owner).node.name

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 from pathlib import Path
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
@@ -11,8 +12,8 @@ from msgspec.structs import replace
 from tests.support.present import present
 from tests.support.until import until
 from tests.vmq.clustering.device import Device
-from tests.vmq.clustering.nodes import clustering, suspend_commits
-from tests.vmq.clustering.stream_nodes import kept, nodes, owners, sides, stream, total
+from tests.vmq.clustering.nodes import clustering, suspended
+from tests.vmq.clustering.stream_nodes import kept, nodes, owned, owners, stream, total
 from tests.vmq.streamed import streams_of
 from tests.vmq.streams.support import options
 from vmq.broker import Broker
@@ -32,8 +33,7 @@ def tap(broker: Broker) -> RoutedAppender:
 
 async def test_a_sender_may_know_sooner_who_the_owner_is(tmp_path: Path) -> None:
     """To send it back would let a later message overtake it."""
-    async with nodes(tmp_path, "a", "b", s=ONE) as (a, b):
-        _, other = sides(a, b)
+    async with owned(tmp_path, s=ONE) as (_, other):
         since = clustering(other).streams.since("s", 0)
         assert since > 0
         assert tap(other).take(replace(MESSAGE, since=since)) == 0
@@ -41,8 +41,7 @@ async def test_a_sender_may_know_sooner_who_the_owner_is(tmp_path: Path) -> None
 
 
 async def test_a_message_that_finds_no_owner_stays_and_goes_there_later(tmp_path: Path) -> None:
-    async with nodes(tmp_path, "a", "b", s=ONE) as (a, b):
-        owner, other = sides(a, b)
+    async with owned(tmp_path, s=ONE) as (owner, other):
         streams = clustering(other).streams
         streams._inbox.append("a", replace(MESSAGE, hops=MAX_HOPS))
         await until(lambda: kept([other], "s") == 1 or kept([owner], "s") == 1)
@@ -53,21 +52,16 @@ async def test_a_message_that_finds_no_owner_stays_and_goes_there_later(tmp_path
 async def test_what_another_node_has_acknowledged_is_taken_though_the_lane_is_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with nodes(tmp_path, "a", "b", s=ONE) as (a, b):
-        owner, other = sides(a, b)
+    async with owned(tmp_path, s=ONE) as (owner, other):
         monkeypatch.setattr(tap(other), "_has_room", lambda *_: False)
         assert tap(other).take(MESSAGE) > 0
         assert tap(owner).take(MESSAGE) > 0
 
 
-async def test_without_room_a_publisher_is_not_acknowledged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with nodes(tmp_path, "a", "b", s=ONE) as (a, b), Device("p") as p:
-        owner, other = sides(a, b)
+async def test_without_room_a_publisher_is_not_acknowledged(tmp_path: Path) -> None:
+    async with owned(tmp_path, s=ONE) as (owner, other), Device("p") as p:
         await p.connect(other)
-        with monkeypatch.context() as patch:
-            patch.setattr(tap(other), "_takes", lambda *_: False)
+        with patch.object(tap(other), "_takes", lambda *_: False):
             p.publish("x/1", "again", 1)
             await p.until(lambda: not p.is_connected)
         assert len(p.unfinished) == 1
@@ -80,8 +74,7 @@ async def test_without_room_a_publisher_is_not_acknowledged(
 async def test_at_qos_0_what_is_for_a_node_that_is_down_is_dropped_and_counted(
     tmp_path: Path,
 ) -> None:
-    async with nodes(tmp_path, "a", "b", s=ONE) as (a, b):
-        owner, other = sides(a, b)
+    async with owned(tmp_path, s=ONE) as (owner, other):
         await owner.stop()
         await until(lambda: not clustering(other).node.up)
         await other.publish("x/1", b"gone", qos=0)
@@ -93,20 +86,18 @@ async def test_at_qos_0_what_is_for_a_node_that_is_down_is_dropped_and_counted(
 
 
 async def test_a_message_is_acknowledged_when_the_store_has_it_for_the_owner(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     async with (
-        nodes(tmp_path, "a", "b", durability="os", s=ONE) as (a, b),
+        owned(tmp_path, durability="os", s=ONE) as (owner, other),
         Device("p") as p,
         Device("q", clean=True) as q,
     ):
-        owner, other = sides(a, b)
         await p.connect(other)
         committer = present(other.parts.committer)
         store = present(committer.store)
         await committer.finish_all()
-        with monkeypatch.context() as patch:
-            suspend_commits(other, patch)
+        with suspended(other):
             p.publish("x/1", "one", 1)
             await until(lambda: bool(store.dirty))
             await q.connect(other)
@@ -176,11 +167,10 @@ async def test_a_batch_waits_for_a_partition_that_gets_another_owner(tmp_path: P
 
 
 async def test_a_full_disk_below_a_nodes_streams_holds_up_what_is_reliable_and_loses_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     """As docs/streams.md has it: confirmations wait, a window of 4 MiB is handled all the same, QoS 0 goes on."""
-    async with nodes(tmp_path, "a", "b", s=ONE) as (a, b):
-        owner, other = sides(a, b)
+    async with owned(tmp_path, s=ONE) as (owner, other):
         name = clustering(owner).node.name
         outboxes = clustering(other).outboxes
         writer = streams_of(owner).commits.writer
@@ -188,8 +178,7 @@ async def test_a_full_disk_below_a_nodes_streams_holds_up_what_is_reliable_and_l
         count, size = 120, 64 << 10
         async with owner.subscribe("out/#", qos=1) as messages:
             await until(lambda: is_routed(other, "out/1"))
-            with monkeypatch.context() as patched:
-                patched.setattr(writer, "attempt", full)
+            with patch.object(writer, "attempt", full):
                 await other.publish("x/1", b"kept", qos=1)
                 payloads = [b"%03d" % number + bytes(size) for number in range(count)]
                 await asyncio.gather(*(other.publish("out/1", each, qos=1) for each in payloads))

@@ -6,7 +6,7 @@ import threading
 from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
-from unittest.mock import DEFAULT, Mock
+from unittest.mock import DEFAULT, Mock, patch
 
 import pyarrow as pa
 import pytest
@@ -328,11 +328,9 @@ async def test_a_node_tells_where_what_it_does_not_have_is(tmp_path: Path) -> No
         assert json.loads(caught.value.extra_info) == elsewhere
 
 
-async def test_offsets_of_a_node_that_is_down_are_asked_for_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("vmq.streams.extents._LONG", 0.2)
-    monkeypatch.setattr("vmq.streams.extents._SHORT", 0.2)
+@patch("vmq.streams.extents._LONG", 0.2)
+@patch("vmq.streams.extents._SHORT", 0.2)
+async def test_offsets_of_a_node_that_is_down_are_asked_for_again(tmp_path: Path) -> None:
     async with nodes(tmp_path, "a", "b", flight=True, s=options(filters=["x/#"])) as (a, b):
         [name] = owners(a, "s")
         gone, here = (a, b) if name == "a" else (b, a)

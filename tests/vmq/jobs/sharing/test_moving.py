@@ -92,12 +92,10 @@ def jobs(nodes: House) -> set[bytes]:
     }
 
 
-async def comes_again(
-    nodes: House, device: Device, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def comes_again(nodes: House, device: Device, name: str) -> None:
     """The node of a publisher dies; it goes on at another, or at that one when it is started anew."""
     died = service(nodes["a"]).here.incarnation
-    await nodes.kill("a", monkeypatch)
+    await nodes.kill("a")
     if name == "a":
         await nodes.start("a")
 
@@ -115,19 +113,17 @@ async def comes_again(
     [("$jobs/mail;replicate=2", "b"), ("$jobs/mail", "a"), ("$jobs/mail;replicate=1", "a")],
 )
 async def test_a_job_is_added_once_though_its_node_dies_before_its_client_hears_of_pubrec(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, topic: str, name: str
+    tmp_path: Path, topic: str, name: str
 ) -> None:
     async with slotted(tmp_path, "abc") as nodes, Device(named(nodes, "b", "p")) as publisher:
         await half_published(nodes, "a", publisher, topic)
         added = jobs(nodes)
-        await comes_again(nodes, publisher, name, monkeypatch)
+        await comes_again(nodes, publisher, name)
         assert len(added) == 1
         assert jobs(nodes) == added
 
 
-async def test_a_job_that_dies_with_its_node_is_added_when_it_comes_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_job_that_dies_with_its_node_is_added_when_it_comes_again(tmp_path: Path) -> None:
     """Its packet id is known before the job is on its hosts, and does not count."""
     async with slotted(tmp_path, "abc") as nodes, Device(named(nodes, "b", "p")) as publisher:
         await publisher.connect(nodes["a"])
@@ -136,7 +132,7 @@ async def test_a_job_that_dies_with_its_node_is_added_when_it_comes_again(
         here.post.outbox.transmit = lambda _name, _payload: None
         publisher.publish("$jobs/mail;replicate=2", "x", 2)
         await until(lambda: bool(received(nodes, publisher.client_id)))
-        await comes_again(nodes, publisher, "b", monkeypatch)
+        await comes_again(nodes, publisher, "b")
         assert len(jobs(nodes)) == 1
 
 
@@ -160,7 +156,7 @@ async def under_way(nodes: House, publisher: Device, topic: str) -> Callable[...
 @pytest.mark.parametrize("topic", ["$jobs/mail;replicate=2", "hot"])
 @pytest.mark.parametrize("dies", [True, False])
 async def test_a_job_is_on_its_hosts_before_its_client_hears_of_it_from_another_node(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, topic: str, dies: bool
+    tmp_path: Path, topic: str, dies: bool
 ) -> None:
     """Its first node may die while the other waits for it."""
     async with (
@@ -174,7 +170,7 @@ async def test_a_job_is_on_its_hosts_before_its_client_hears_of_it_from_another_
         await until(lambda: bool(asked or publisher.found(PUBREC_TYPE)))
         assert not publisher.found(PUBREC_TYPE)
         if dies:
-            await nodes.kill("a", monkeypatch)
+            await nodes.kill("a")
         else:
             let_go()
         await publisher.until(lambda: not publisher.unfinished)
