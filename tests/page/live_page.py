@@ -29,11 +29,13 @@ class LivePage:
         page.call("Runtime.enable")
         page.call("Page.setBypassCSP", enabled=False)
 
-    def enter(self, link: str) -> None:
-        """Opens a link, and waits until the page shows what the broker says."""
+    def enter(self, link: str, view: str = "") -> None:
+        """Opens a link, waits until the page shows what the broker says, and goes to a view if one is named."""
         self.page.open("about:blank")
         self.page.open(link)
         self.until("document.querySelector('.pulse.is-live') && document.querySelector('main h1')")
+        if view:
+            self.go(view)
 
     def go(self, view: str) -> None:
         """Goes to a view, as somebody who follows its link does."""

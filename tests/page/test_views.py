@@ -134,8 +134,7 @@ def test_what_is_wrong_is_told_with_its_age_and_what_helps(
 
 
 def test_now_shows_the_last_minutes(page: LivePage, broker: BrokerProcess) -> None:
-    page.enter(link_of(broker))
-    page.go("now")
+    page.enter(link_of(broker), "now")
     page.until("document.querySelectorAll('.u-wrap canvas').length === 10")
     page.click("1 h")
     page.until("location.hash.includes('span=3600')")
@@ -157,8 +156,7 @@ def test_now_shows_the_last_minutes(page: LivePage, broker: BrokerProcess) -> No
 def test_clients_are_found_shown_and_disconnected(
     page: LivePage, broker: BrokerProcess, stranger: Wire
 ) -> None:
-    page.enter(link_of(broker, "--change"))
-    page.go("clients")
+    page.enter(link_of(broker, "--change"), "clients")
     page.says(MARKUP)
     page.submit("input[type=search]", "nobody is called so")
     page.says("Nobody.")
@@ -186,8 +184,7 @@ def test_topics_are_a_tree_and_one_of_them_is_read(
 ) -> None:
     publish(stranger, "sensors/1/temp")
     publish(stranger, f"sensors/{MARKUP}", MARKUP, retain=True)
-    page.enter(link_of(broker))
-    page.go("topics")
+    page.enter(link_of(broker), "topics")
     page.until("document.querySelector('[data-path=sensors]')")
     page.run("() => { document.querySelector('[data-path=sensors]').focus(); }")
     page.press("ArrowRight")
@@ -216,8 +213,7 @@ def test_messages_come_again_after_a_restart_of_the_broker(
 ) -> None:
     first = start_page()
     address = urlsplit(first.http).netloc
-    page.enter(link_of(first))
-    page.go("topics?topic=from/afar")
+    page.enter(link_of(first), "topics?topic=from/afar")
     page.says("Subscribed.")
     assert first.terminate() == 0
     page.says("Not connected: the connection ended; trying again …")
@@ -231,8 +227,7 @@ def test_messages_come_again_after_a_restart_of_the_broker(
 def test_what_the_broker_says_of_itself_is_text(
     page: LivePage, broker: BrokerProcess, stranger: Wire
 ) -> None:
-    page.enter(link_of(broker))
-    page.go("topics")
+    page.enter(link_of(broker), "topics")
     page.until("document.querySelector('[data-path=\"$SYS\"]')")
     page.run("() => { document.querySelector('[data-path=\"$SYS\"]').click(); }")
     page.until("document.querySelector('[data-path^=\"$SYS/\"]')")
@@ -262,8 +257,7 @@ def test_streams_and_jobs_are_shown(page: LivePage, broker: BrokerProcess, stran
     publish(stranger, "sensors/1")
     stranger.subscribe((f"$share/g{MARKUP}/$stream/readings/sensors/#", 1))
     publish(stranger, f"$jobs/q{MARKUP}", "do it")
-    page.enter(link_of(broker, "--change"))
-    page.go("streams")
+    page.enter(link_of(broker, "--change"), "streams")
     page.says("readings")
     page.says(f"q{MARKUP}")
     page.says(f"g{MARKUP}")
@@ -290,8 +284,7 @@ def test_streams_and_jobs_are_shown(page: LivePage, broker: BrokerProcess, stran
 
 
 def test_plugins_are_shown_and_reloaded(page: LivePage, broker: BrokerProcess) -> None:
-    page.enter(link_of(broker, "--change"))
-    page.go("plugins")
+    page.enter(link_of(broker, "--change"), "plugins")
     page.says("vmq_systree")
     titles = "[...document.querySelectorAll('[aria-label=Hooks] th')].map(each => each.textContent)"
     assert {"calls", "accepted", "refused"} <= set(page.value(titles))
@@ -304,8 +297,7 @@ def test_plugins_are_shown_and_reloaded(page: LivePage, broker: BrokerProcess) -
 
 
 def test_why_explains_each_decision(page: LivePage, broker: BrokerProcess, stranger: Wire) -> None:
-    page.enter(link_of(broker))
-    page.go("why")
+    page.enter(link_of(broker), "why")
     page.type(".bar input", f"c{MARKUP}")
     page.type(".bar label:nth-of-type(3) input", "quiet/1")
     page.click("Why?")
@@ -318,8 +310,7 @@ def test_why_explains_each_decision(page: LivePage, broker: BrokerProcess, stran
 def test_a_trace_shows_packets_as_they_come(
     page: LivePage, broker: BrokerProcess, stranger: Wire
 ) -> None:
-    page.enter(link_of(broker, "--change"))
-    page.go("trace")
+    page.enter(link_of(broker, "--change"), "trace")
     page.type(".bar input", f"c{MARKUP}")
     page.click("Trace", "main button")
     page.says("Tracing")

@@ -24,7 +24,8 @@ GROUPS = 500
 class Hosts:
     """Nodes with many groups, whose envelopes arrive at once."""
 
-    def __init__(self, groups: int, names: tuple[str, ...] = NAMES) -> None:
+    def __init__(self, groups: int, names: tuple[str, ...] = NAMES, after: float = 0.0) -> None:
+        """As they are so many seconds after their start."""
         self.now = 0.0
         self.hosts = {name: Host(name, 1, RaftOptions(), Random(1)) for name in names}
         self.sent = 0
@@ -36,6 +37,7 @@ class Hosts:
             for peer in names:
                 if peer != host.name:
                     self.carry(host.name, host.peer_up(peer, 0.0))
+        self.run(after)
 
     def carry(self, name: str, effects: list[Effect]) -> None:
         waiting = [effect for effect in effects if isinstance(effect, Send)]
@@ -63,9 +65,7 @@ class Hosts:
 
 @pytest.fixture(scope="module")
 def quiet() -> Hosts:
-    hosts = Hosts(GROUPS)
-    hosts.run(6)
-    return hosts
+    return Hosts(GROUPS, after=6)
 
 
 def test_groups_in_which_nothing_happens_say_nothing(quiet: Hosts) -> None:
@@ -77,8 +77,7 @@ def test_groups_in_which_nothing_happens_say_nothing(quiet: Hosts) -> None:
 
 
 def test_what_a_node_led_is_led_by_others_a_batch_a_tick() -> None:
-    hosts = Hosts(GROUPS)
-    hosts.run(6)
+    hosts = Hosts(GROUPS, after=6)
     gone = hosts.led()["a"]
     assert gone > 0
     del hosts.hosts["a"]
@@ -95,8 +94,7 @@ def test_what_a_node_led_is_led_by_others_a_batch_a_tick() -> None:
 
 def test_what_others_lead_is_not_asked_about_when_a_node_is_gone() -> None:
     """Its leader and another are a majority and have everything: there is nothing to say until the third is back."""
-    hosts = Hosts(150)
-    hosts.run(6)
+    hosts = Hosts(150, after=6)
     del hosts.hosts["a"]
     host = hosts.hosts["b"]
     led = {name for name, group in host.groups.items() if group.leading is not None}
@@ -114,8 +112,7 @@ def test_what_others_lead_is_not_asked_about_when_a_node_is_gone() -> None:
 
 def test_the_second_of_a_group_gives_the_first_time_where_many_groups_lose_their_leader() -> None:
     """Else both stand for all of them, and no one gets most votes."""
-    hosts = Hosts(300)
-    hosts.run(6)
+    hosts = Hosts(300, after=6)
     host = hosts.hosts["c"]
     lost = [group for group in host.groups.values() if group.replica.leader == "a"]
     hosts.hosts = {"c": host}  # b is held up
@@ -204,8 +201,7 @@ def test_what_is_committed_is_told_with_the_next_rows_or_soon_after_the_last(
 
 
 def test_rows_for_which_nobody_waits_gather_but_for_whose_node_publishes() -> None:
-    hosts = Hosts(1)
-    hosts.run(6)
+    hosts = Hosts(1, after=6)
     leader = next(name for name, count in hosts.led().items() if count)
     host = hosts.hosts[leader]
 
@@ -228,8 +224,7 @@ def test_rows_for_which_nobody_waits_gather_but_for_whose_node_publishes() -> No
 
 
 def test_that_rows_of_its_own_node_are_committed_a_replica_says_with_what_goes_there_next() -> None:
-    hosts = Hosts(1)
-    hosts.run(6)
+    hosts = Hosts(1, after=6)
     led = hosts.led()
     leader, own = sorted(led, key=lambda name: led[name], reverse=True)[:2]
     host, follower = hosts.hosts[leader], hosts.hosts[own]
@@ -279,8 +274,7 @@ def test_a_node_that_was_held_up_first_hears_what_the_others_said() -> None:
 
 
 def test_a_host_tells_once_to_which_groups_something_happened() -> None:
-    hosts = Hosts(3)
-    hosts.run(6)
+    hosts = Hosts(3, after=6)
     host = hosts.hosts["a"]
     assert host.take_touched() == {"g0", "g1", "g2"}
     assert host.take_touched() == set()
@@ -353,8 +347,7 @@ def test_a_group_that_fails_is_closed_and_no_other(error: Exception) -> None:
 
 
 def test_whose_groups_fall_silent_leads_nothing_though_its_link_is_well() -> None:
-    hosts = Hosts(30)
-    hosts.run(6)
+    hosts = Hosts(30, after=6)
     assert hosts.led()["a"] == 30
     stuck = hosts.hosts.pop("a")
     hosts.run(stuck.options.silence / 2)
@@ -372,8 +365,7 @@ def test_whose_groups_fall_silent_leads_nothing_though_its_link_is_well() -> Non
 def test_who_was_held_up_itself_misses_nobody_and_nor_does_it_a_node_that_never_gave_its_word() -> (
     None
 ):
-    hosts = Hosts(3)
-    hosts.run(6)
+    hosts = Hosts(3, after=6)
     host = hosts.hosts["a"]
     host.tick(hosts.now + 1000)
     assert host.is_up("b")
@@ -386,8 +378,7 @@ def test_who_was_held_up_itself_misses_nobody_and_nor_does_it_a_node_that_never_
 
 
 def test_whose_copy_fails_says_that_it_leads_no_more() -> None:
-    hosts = Hosts(3)
-    hosts.run(6)
+    hosts = Hosts(3, after=6)
     host = hosts.hosts["a"]
     name, group = next((n, g) for n, g in host.groups.items() if g.leading is not None)
     host.close(name)

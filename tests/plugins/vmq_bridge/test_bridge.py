@@ -98,16 +98,25 @@ def count(broker: Any, what: str) -> int:
     raise AssertionError(name)
 
 
+@asynccontextmanager
+async def between(
+    folder: Path, heard: str, *rules: dict[str, Any]
+) -> AsyncIterator[tuple[Any, aiomqtt.Client, Any]]:
+    """Our broker, a client of mosquitto, and what ours hears of a filter, once it gets what is for it."""
+    async with (
+        mosquitto(folder) as far,
+        bridged(folder, options(far.port, *rules)) as broker,
+        client(far) as there,
+        broker.subscribe(heard, qos=2) as here,
+    ):
+        await far.wait_log("Sending SUBACK to us")
+        yield broker, there, here
+
+
 async def test_messages_go_out_and_come_in_under_their_names(tmp_path: Path) -> None:
     out = {"pattern": "#", "qos": 1, "local_prefix": "up/", "remote_prefix": "site/"}
     back = {"pattern": "+/set", "direction": "in", "qos": 2, "local_prefix": "down/"}
-    async with (
-        mosquitto(tmp_path) as far,
-        bridged(tmp_path, options(far.port, out, back)) as broker,
-        client(far) as there,
-        broker.subscribe("down/#", qos=2) as here,
-    ):
-        await far.wait_log("Sending SUBACK to us")
+    async with between(tmp_path, "down/#", out, back) as (broker, there, here):
         await there.subscribe("site/#", qos=1)
         await broker.publish("up/a/b", b"1", qos=1)
         assert await receive(there.messages) == [("site/a/b", b"1")]
@@ -119,13 +128,7 @@ async def test_messages_go_out_and_come_in_under_their_names(tmp_path: Path) -> 
 
 async def test_what_came_over_the_bridge_does_not_go_back(tmp_path: Path) -> None:
     both = {"pattern": "#", "direction": "both", "qos": 1}
-    async with (
-        mosquitto(tmp_path) as far,
-        bridged(tmp_path, options(far.port, both)) as broker,
-        client(far) as there,
-        broker.subscribe("#", qos=1) as here,
-    ):
-        await far.wait_log("Sending SUBACK to us")
+    async with between(tmp_path, "#", both) as (broker, there, here):
         await there.subscribe("#", qos=1)
         await broker.publish("a", b"ours", qos=1)
         assert await receive(there.messages) == [("a", b"ours")]
@@ -301,13 +304,7 @@ async def test_what_our_broker_does_not_take_is_dropped_and_the_rest_goes_on(
     tmp_path: Path,
 ) -> None:
     rule = {"pattern": "#", "direction": "in", "qos": 1}
-    async with (
-        mosquitto(tmp_path) as far,
-        bridged(tmp_path, options(far.port, rule)) as broker,
-        client(far) as there,
-        broker.subscribe("#", qos=1) as here,
-    ):
-        await far.wait_log("Sending SUBACK to us")
+    async with between(tmp_path, "#", rule) as (broker, there, here):
         await there.publish("/".join("a" * (DEPTH + 1)), b"", qos=1)
         await there.publish("long", b"x" * (LONGEST + 1), qos=1)
         await there.publish("fine", b"", qos=1)

@@ -5,6 +5,7 @@ import io
 import json
 import sys
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -18,32 +19,24 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "passwd"
 
 
-def typed(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
-    """Standard input is a pipe with this in it."""
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+def run(command: str, file: Path, user: str, password: bytes = b"", *options: str) -> int:
+    """Standard input is a pipe with the password in it."""
+    with patch.object(sys, "stdin", io.TextIOWrapper(io.BytesIO(password + b"\n"))):
+        return main(["passwd", command, str(file), user, *options])
 
 
-def run(
-    monkeypatch: pytest.MonkeyPatch, command: str, file: Path, user: str, password: bytes = b""
-) -> int:
-    typed(monkeypatch, password + b"\n")
-    return main(["passwd", command, str(file), user])
-
-
-def test_added_checked_and_deleted(
-    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(monkeypatch, "add", file, "bob", b"secret") == 0
-    assert run(monkeypatch, "check", file, "bob", b"secret") == 0
-    assert run(monkeypatch, "add", file, "bob", b"other") == 0
-    assert run(monkeypatch, "check", file, "bob", b"other") == 0
+def test_added_checked_and_deleted(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("add", file, "bob", b"secret") == 0
+    assert run("check", file, "bob", b"secret") == 0
+    assert run("add", file, "bob", b"other") == 0
+    assert run("check", file, "bob", b"other") == 0
     out, err = capsys.readouterr()
     assert out.splitlines() == ["bob: added", "bob: ok", "bob: new password", "bob: ok"]
     assert err == ""
-    assert run(monkeypatch, "check", file, "bob", b"secret") == 1
-    assert run(monkeypatch, "check", file, "eve", b"secret") == 1
-    assert run(monkeypatch, "delete", file, "bob") == 0
-    assert run(monkeypatch, "delete", file, "bob") == 1
+    assert run("check", file, "bob", b"secret") == 1
+    assert run("check", file, "eve", b"secret") == 1
+    assert run("delete", file, "bob") == 0
+    assert run("delete", file, "bob") == 1
     out, err = capsys.readouterr()
     assert out.splitlines() == ["bob: deleted"]
     assert [line.removeprefix("vmq: error: ") for line in err.splitlines()] == [
@@ -54,16 +47,14 @@ def test_added_checked_and_deleted(
     assert b"secret" not in file.read_bytes()
 
 
-def test_only_the_first_line_of_a_pipe_counts(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert run(monkeypatch, "add", file, "bob", b" two words \r\nmore") == 0
-    assert run(monkeypatch, "check", file, "bob", b" two words ") == 0
+def test_only_the_first_line_of_a_pipe_counts(file: Path) -> None:
+    assert run("add", file, "bob", b" two words \r\nmore") == 0
+    assert run("check", file, "bob", b" two words ") == 0
 
 
-def test_a_byte_order_mark_is_no_part_of_a_password(
-    file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert run(monkeypatch, "add", file, "bob", b"\xef\xbb\xbfsecret\n") == 0
-    assert run(monkeypatch, "check", file, "bob", b"secret") == 0
+def test_a_byte_order_mark_is_no_part_of_a_password(file: Path) -> None:
+    assert run("add", file, "bob", b"\xef\xbb\xbfsecret\n") == 0
+    assert run("check", file, "bob", b"secret") == 0
 
 
 def test_a_terminal_is_asked_twice(
@@ -97,13 +88,12 @@ def test_a_password_on_the_command_line_is_taken_with_a_warning(
 )
 def test_what_cannot_be_is_refused(
     file: Path,
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     user: str,
     password: bytes,
     problem: str,
 ) -> None:
-    assert run(monkeypatch, "add", file, user, password) == 1
+    assert run("add", file, user, password) == 1
     assert problem in capsys.readouterr().err
     assert not file.exists()
 
@@ -115,11 +105,10 @@ def test_who_changes_users_stands_in_the_audit_log(
     config.write_text(f'[log]\naudit_file = "{audit}"\n')
     given = ["--config", str(config)]
     for command, exit_code in (("add", 0), ("add", 0), ("delete", 0), ("delete", 1)):
-        typed(monkeypatch, b"secret\n")
-        assert main(["passwd", command, str(file), "bob", *given]) == exit_code
-    assert run(monkeypatch, "add", file, "not told of", b"secret") == 0
+        assert run(command, file, "bob", b"secret", *given) == exit_code
+    assert run("add", file, "not told of", b"secret") == 0
     monkeypatch.setenv("VMQ_LOG__AUDIT_FILE", str(audit))
-    assert run(monkeypatch, "add", file, "b:b", b"secret") == 1
+    assert run("add", file, "b:b", b"secret") == 1
     told = [json.loads(line) for line in audit.read_text().splitlines()]
     assert [(each["name"], each["parameters"]["user"], each["result"]) for each in told] == [
         ("add_user", "bob", "added"),
@@ -138,16 +127,14 @@ def test_who_changes_users_stands_in_the_audit_log(
     assert "secret" not in audit.read_text()
     monkeypatch.setenv("VMQ_LOG__AUDIT_FILE", str(tmp_path / "no" / "folder"))
     before = file.read_bytes()
-    assert run(monkeypatch, "delete", file, "not told of") == 1
+    assert run("delete", file, "not told of") == 1
     assert file.read_bytes() == before, "what cannot be told is not done"
     assert "log.audit_file: cannot write" in capsys.readouterr().err
 
 
-def test_a_broken_or_missing_file_is_named(
-    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(monkeypatch, "check", file, "bob", b"1") == 1
+def test_a_broken_or_missing_file_is_named(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("check", file, "bob", b"1") == 1
     assert f"{file}: No such file" in capsys.readouterr().err
     file.write_text("nonsense\n")
-    assert run(monkeypatch, "add", file, "bob", b"1") == 1
+    assert run("add", file, "bob", b"1") == 1
     assert f"{file}, line 1: accepted: NAME:HASH" in capsys.readouterr().err

@@ -168,6 +168,11 @@ class Member:
         if was_alone and store is not None:
             store.forget_alone()
 
+    def restart(self) -> None:
+        """The broker is killed; its replicated map has what it had."""
+        self.house.restart()
+        self.start()
+
     def find_registry(self, mountpoint: str) -> Registry:
         if mountpoint not in self.registries:
             house = self.house

@@ -12,7 +12,7 @@ Connect = Callable[..., Wire]
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[BrokerProcess]:
-    """A broker for the tests of this file; each uses client ids and topics of its own."""
+    """A broker for the tests of this file; each uses client ids, topics and queues of its own."""
     with BrokerProcess.start(args=("--allow-anonymous",)) as process:
         yield process
 

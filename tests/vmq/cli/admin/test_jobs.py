@@ -3,7 +3,6 @@
 import io
 import json
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,13 +12,6 @@ from vmq.admin.jobs.rows import JobQueueRow, JobRow
 from vmq.admin.jobs.schedules import ScheduleRow
 from vmq.cli.admin import jobs
 from vmq.testing.process import BrokerProcess
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[BrokerProcess]:
-    """A broker for the tests of this file; each uses queues of its own."""
-    with BrokerProcess.start(args=("--allow-anonymous",)) as process:
-        yield process
 
 
 def added(broker: BrokerProcess, queue: str, body: str, *options: str) -> str:

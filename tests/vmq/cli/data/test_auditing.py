@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -25,26 +26,18 @@ def events(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def repaired(monkeypatch: pytest.MonkeyPatch, found: StoreReport | StoreError) -> int:
+def repaired(found: StoreReport | StoreError) -> int:
     """What `vmq store repair` exits with, if that is what comes of it."""
-
-    def repair(_path: Path, _progress: object = None) -> StoreReport:
-        if isinstance(found, StoreError):
-            raise found
-        return found
-
-    monkeypatch.setattr(store_tools, "repair", repair)
-    return main(["store", "repair"])
+    with patch.object(store_tools, "repair", autospec=True, side_effect=[found]):
+        return main(["store", "repair"])
 
 
-def test_a_repair_of_the_store_tells_who_did_it_and_what_came_of_it(
-    audit_file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_repair_of_the_store_tells_who_did_it_and_what_came_of_it(audit_file: Path) -> None:
     damaged = StoreReport()
     damaged.problems.append("a record is lost")
-    assert repaired(monkeypatch, StoreReport()) == 0
-    assert repaired(monkeypatch, damaged) == 1
-    assert repaired(monkeypatch, StoreError("a broker uses it")) == 1
+    assert repaired(StoreReport()) == 0
+    assert repaired(damaged) == 1
+    assert repaired(StoreError("a broker uses it")) == 1
     told = events(audit_file)
     found = [each["result"] for each in told]
     assert found == ["ok", "problems remain", "failed: a broker uses it"]
@@ -80,6 +73,6 @@ def test_without_a_file_of_its_own_nothing_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("VMQ_BROKER__DATA_DIR", str(tmp_path))
-    assert repaired(monkeypatch, StoreReport()) == 0
+    assert repaired(StoreReport()) == 0
     assert "operation" not in capsys.readouterr().err
     assert not list(tmp_path.iterdir())

@@ -29,16 +29,12 @@ def asked(monkeypatch: pytest.MonkeyPatch, report: StoreReport) -> list[Path]:
     """The paths that the tools, which find nothing but `report`, were asked about."""
     paths: list[Path] = []
 
-    def check(path: Path, progress: Progress | None = None) -> StoreReport:
+    def ask(path: Path, progress: Progress | None = None) -> StoreReport:
         paths.append(path)
         return report
 
-    def repair(path: Path, progress: Progress | None = None) -> StoreReport:
-        paths.append(path)
-        return report
-
-    monkeypatch.setattr(store_tools, "check", check)
-    monkeypatch.setattr(store_tools, "repair", repair)
+    monkeypatch.setattr(store_tools, "check", ask)
+    monkeypatch.setattr(store_tools, "repair", ask)
     return paths
 
 

@@ -23,12 +23,6 @@ def member(tmp_path: Path) -> Iterator[Member]:
     found.house.close()
 
 
-def restart(member: Member) -> None:
-    """The broker is killed; its replicated map has what it had."""
-    member.house.restart()
-    member.start()
-
-
 def subscriptions(member: Member, client_id: str) -> dict[str, int] | None:
     found = member.house.registry.subscribers.get(client_id)
     if found is None:
@@ -42,7 +36,7 @@ def put(member: Member, client_id: str, record: Record) -> None:
 
 def test_sessions_from_before_the_first_start_in_a_cluster_get_records(member: Member) -> None:
     member.node.map.clear()
-    restart(member)
+    member.restart()
     assert member.directory.record("", "d") == Record("a", NOW, False, {"t": 1})
     assert subscriptions(member, "d") == {"t": 1}
 
@@ -50,7 +44,7 @@ def test_sessions_from_before_the_first_start_in_a_cluster_get_records(member: M
 def test_nothing_changes_at_a_start_after_an_orderly_end(member: Member) -> None:
     before = dict(member.node.map)
     member.node.written.clear()
-    restart(member)
+    member.restart()
     assert member.node.map == before
     assert member.node.written == []
     assert subscriptions(member, "d") == {"t": 1}
@@ -58,7 +52,7 @@ def test_nothing_changes_at_a_start_after_an_orderly_end(member: Member) -> None
 
 def test_a_session_whose_record_is_lost_has_one_again(member: Member) -> None:
     member.node.delete(SUBSCRIBERS, encode_key("", "d"))
-    restart(member)
+    member.restart()
     record = member.directory.record("", "d")
     assert record is not None
     assert (record.node, record.subscriptions) == ("a", {"t": 1})
@@ -67,7 +61,7 @@ def test_a_session_whose_record_is_lost_has_one_again(member: Member) -> None:
 def test_a_record_of_a_session_that_is_not_here_goes(member: Member) -> None:
     """As of one from before the disk was lost, which others still have."""
     put(member, "new", Record("a", NOW, False, {"u": 2}))
-    restart(member)
+    member.restart()
     assert member.directory.record("", "new") is None
     member.node.hear((SUBSCRIBERS, encode_key("", "old"), encode(Record("a", NOW, True, {"u": 2}))))
     assert member.directory.record("", "old") is None
@@ -80,7 +74,7 @@ def test_clean_sessions_died_with_the_broker(member: Member) -> None:
     # A client that was durable connected anew, and then the broker died.
     put(member, "d", Record("a", NOW, True, {}))
     settle(member)
-    restart(member)
+    member.restart()
     for client_id in ("c", "d"):
         assert member.directory.record("", client_id) is None
         assert subscriptions(member, client_id) is None
@@ -90,7 +84,7 @@ def test_records_and_sessions_of_others_stay_as_they_are(member: Member) -> None
     theirs = Record("b", NOW + 1, False, {"u": 1})
     put(member, "d", theirs)
     put(member, "x", theirs)
-    restart(member)
+    member.restart()
     assert member.directory.record("", "d") == member.directory.record("", "x") == theirs
     assert subscriptions(member, "d") == {"t": 1}
     assert subscriptions(member, "x") is None

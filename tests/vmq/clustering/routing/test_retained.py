@@ -17,22 +17,11 @@ from vmq_cluster.messages import MAX_VALUE
 
 
 @pytest.fixture
-def three() -> Three:
-    return Three()
-
-
-@pytest.fixture
 def member(tmp_path: Path) -> Iterator[Member]:
     """A node with a store."""
     found = Member("a", tmp_path)
     yield found
     found.house.close()
-
-
-def restart(member: Member) -> None:
-    """The broker is killed; its replicated map has what it had."""
-    member.house.restart()
-    member.start()
 
 
 def retain(member: Member, topic: str, payload: bytes, qos: int = 0) -> None:
@@ -153,7 +142,7 @@ def test_what_was_retained_before_the_first_start_in_a_cluster_is_imported(membe
     member.node.map.clear()
     # The cluster's own message of a topic stays.
     member.node.put(RETAINED, encode_key("", "u"), b"\x01theirs")
-    restart(member)
+    member.restart()
     settle(member)
     assert in_map(member) == {"$own/t": b"\x02x", "u": b"\x01theirs"}
     assert kept(member) == {"$own/t": (b"x", 2), "u": (b"theirs", 1)}
@@ -167,7 +156,7 @@ def test_later_the_cluster_is_right_where_this_node_differs(member: Member) -> N
     member.node.delete(RETAINED, encode_key("", "t"))
     member.node.put(RETAINED, encode_key("", "u"), b"\x01y")
     member.node.put(RETAINED, encode_key("m", "v"), b"\x00z")
-    restart(member)
+    member.restart()
     assert kept(member) == {"u": (b"y", 1)}
     assert [each.payload for each in member.registries["m"].retained.all()] == [b"z"]
     # And so it is in the store, whose topic trees a house does not tell apart.
@@ -181,7 +170,7 @@ def test_a_start_writes_nothing_where_all_agree(member: Member) -> None:
     settle(member)
     member.house.maybe_settle()
     member.node.written.clear()
-    restart(member)
+    member.restart()
     assert member.house.store is not None
     assert not member.house.store.dirty
     assert member.node.written == []
@@ -306,7 +295,7 @@ def test_what_was_retained_while_the_broker_was_no_node_is_new_to_others(member:
     retain(member, "erased", b"")
     member.house.commit()
     member.node.written.clear()
-    restart(member)
+    member.restart()
     # Who keeps less than the cluster for its limits looks as if it had erased the rest: so that comes back.
     expected = {
         "same": (b"old", 1),

@@ -32,11 +32,6 @@ class Three:
         settle(*self.all)
 
 
-@pytest.fixture
-def three() -> Three:
-    return Three()
-
-
 @pytest.mark.parametrize("qos", (0, 1, 2))
 def test_a_publish_reaches_every_subscriber_of_every_node_once(three: Three, qos: int) -> None:
     readers = [

@@ -19,11 +19,6 @@ from vmq.mqtt.message import Message
 GROUP = "$share/g/t"
 
 
-@pytest.fixture
-def three() -> Three:
-    return Three()
-
-
 def worker(member: Member, number: int = 1, qos: int = 1, *, clean: bool = True) -> Client:
     return member.house.subscriber(f"{member.name}{number}", (GROUP, qos), clean=clean)
 
