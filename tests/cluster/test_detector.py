@@ -5,6 +5,7 @@ Deaths and returns that nothing comes between are in test_membership.py.
 
 from dataclasses import replace
 from random import Random
+from unittest.mock import patch
 
 import pytest
 
@@ -204,10 +205,8 @@ def test_who_answers_late_is_waited_for(seed: int) -> None:
     assert slower_and_slower(seed) == []
 
 
-def test_without_measured_round_trips_late_ones_are_taken_for_dead(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(RoundTrips, "longest", lambda _self, _peer: 0.0)
+@patch.object(RoundTrips, "longest", lambda _self, _peer: 0.0)
+def test_without_measured_round_trips_late_ones_are_taken_for_dead() -> None:
     assert slower_and_slower(3) != []
 
 

@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -199,10 +200,10 @@ async def test_nodes_that_cannot_talk_say_so_in_one_line_each(
     assert one.up == ["three"]
 
 
+@patch("vmq_cluster.link._DEAF_SECONDS", 0.2)
 async def test_who_holds_confirms_and_who_is_dropped_is_down_for_a_while(
-    nodes: list[ClusterNode], monkeypatch: pytest.MonkeyPatch
+    nodes: list[ClusterNode],
 ) -> None:
-    monkeypatch.setattr("vmq_cluster.link._DEAF_SECONDS", 0.2)
     one = await started(nodes, "one")
     two = ClusterNode("two", LOOPBACK, MemoryStorage(), options=OPTIONS)
     nodes.append(two)
@@ -340,10 +341,8 @@ async def test_a_node_that_cannot_store_falls_silent_and_the_others_go_on(
     assert two.get("p", b"k") in (None, b"v")
 
 
-async def test_a_node_that_could_not_store_goes_on_when_it_can(
-    nodes: list[ClusterNode], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("vmq_cluster.node.WRITE_AGAIN", 0.05)
+@patch("vmq_cluster.node.WRITE_AGAIN", 0.05)
+async def test_a_node_that_could_not_store_goes_on_when_it_can(nodes: list[ClusterNode]) -> None:
     disk = FullDisk()
     one = await started(nodes, "one")
     two = await started(nodes, "two", storage=disk)

@@ -183,9 +183,7 @@ def test_an_own_acl_as_the_page_has_it(tmp_path: Path, monkeypatch: pytest.Monke
                 alice.publish("news/local", "mine", qos=1)
 
 
-async def test_the_commands_of_a_replicated_stream(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_commands_of_a_replicated_stream(tmp_path: Path) -> None:
     """Four nodes, as the page has it; each command waits until what the one before asked for has come about."""
     async with replicated(tmp_path, *"abcd", admin=True) as brokers:
         folder = brokers["a"].config.broker.data_dir

@@ -1,6 +1,7 @@
 """The groups of the simulator with their logs in real segments: the same promises hold."""
 
 from dataclasses import replace
+from unittest.mock import patch
 
 import pytest
 
@@ -16,11 +17,9 @@ LARGE_PIECES = replace(OPTIONS, piece_bytes=2000)
 
 
 @pytest.mark.parametrize("durability", ["memory", "os", "fsync"])
-def test_whatever_happens_acknowledged_rows_are_in_the_files_once(
-    durability: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Groups, "make_log", FileLog)
-    monkeypatch.setattr(Upheaval, "options", LARGE_PIECES)
+@patch.object(Groups, "make_log", FileLog)
+@patch.object(Upheaval, "options", LARGE_PIECES)
+def test_whatever_happens_acknowledged_rows_are_in_the_files_once(durability: str) -> None:
     for seed in each_seed(SEEDS):
         with seed:
             upheaval = Upheaval(seed.number, durability, flip=0.0)
@@ -39,8 +38,8 @@ def test_whatever_happens_acknowledged_rows_are_in_the_files_once(
                         log.close()
 
 
-def test_all_replicas_are_compacted_to_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Groups, "make_log", CompactedLog)
+@patch.object(Groups, "make_log", CompactedLog)
+def test_all_replicas_are_compacted_to_the_same() -> None:
     gone = 0
     for seed in each_seed(1):
         with seed:

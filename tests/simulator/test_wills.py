@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import dataclass
+from unittest.mock import patch
 
 import pytest
 
@@ -394,13 +395,10 @@ def test_a_keeper_that_takes_wills_when_their_node_has_ended_publishes_them() ->
         assert sorted(watcher.texts) == clients
 
 
-def test_a_keeper_whose_clients_have_all_come_back_elsewhere_says_that_it_keeps_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_keeper_whose_clients_have_all_come_back_elsewhere_says_that_it_keeps_nothing() -> None:
     with scripted() as world:
         watcher = six(world)
-        with monkeypatch.context() as patch:
-            patch.setattr(ClusterWills, "_entrust", lambda *_: None)
+        with patch.object(ClusterWills, "_entrust", lambda *_: None):
             world.device("alone", clean=True, will=Will("wills", b"left", qos=1)).connect("c")
         world.kill("c")
         world.start("c")
@@ -410,10 +408,8 @@ def test_a_keeper_whose_clients_have_all_come_back_elsewhere_says_that_it_keeps_
         assert watcher.texts == ["left"]
 
 
-def test_who_is_not_answered_publishes_what_is_left_in_the_end(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(ClusterWills, "_answer", lambda *_: None)
+@patch.object(ClusterWills, "_answer", lambda *_: None)
+def test_who_is_not_answered_publishes_what_is_left_in_the_end() -> None:
     assert watched("kill a b c, start a b c, run 25") == [*"012345"]
 
 

@@ -4,6 +4,7 @@ import os
 import resource
 import threading
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -62,10 +63,8 @@ def test_what_was_used_last_stays_open(tmp_path: Path, few: int) -> None:
         file.close()
 
 
-def test_a_file_in_use_is_not_closed_for_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(open_files, "most_open", lambda: 0)
+@patch.object(open_files, "most_open", lambda: 0)
+def test_a_file_in_use_is_not_closed_for_another(tmp_path: Path) -> None:
     first, second = make(tmp_path, 2)
     with first as fd, second:
         assert os.pread(fd, 10, 0) == b"0"
@@ -91,10 +90,8 @@ def _umask() -> int:
     return found
 
 
-def test_threads_use_and_close_files_at_the_same_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(open_files, "most_open", lambda: 3)
+@patch.object(open_files, "most_open", lambda: 3)
+def test_threads_use_and_close_files_at_the_same_time(tmp_path: Path) -> None:
     files = make(tmp_path, 12)
     wrong: list[object] = []
 

@@ -1,6 +1,7 @@
 """What nodes hold under a key against a model that knows all of history."""
 
 from dataclasses import dataclass
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
@@ -25,10 +26,8 @@ def test_writes_that_knew_nothing_of_each_other_stay_side_by_side() -> None:
     assert write(both, (3, 1), b"c").dots() == [(3, 1)]
 
 
-def test_of_what_no_frame_could_hold_together_the_newest_stay(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("vmq_cluster.metadata.entries.MAX_PAYLOAD", 10)
+@patch("vmq_cluster.metadata.entries.MAX_PAYLOAD", 10)
+def test_of_what_no_frame_could_hold_together_the_newest_stay() -> None:
     a, b, c, d = (write(None, (each, 1), b"%04d" % each, 10 - each) for each in (1, 2, 3, 4))
 
     def both(one: Entry, other: Entry) -> Entry:

@@ -6,6 +6,7 @@ import socket
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -61,11 +62,9 @@ class Full(socket.socket):
         return super().accept()
 
 
-async def test_without_files_it_says_so_and_tries_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(accepting, "_PAUSE", 0.01)
-    monkeypatch.setattr(Full, "is_full", True)
+@patch.object(accepting, "_PAUSE", 0.01)
+@patch.object(Full, "is_full", True)
+async def test_without_files_it_says_so_and_tries_again(tmp_path: Path) -> None:
     listening = Full(fileno=listening_at(f"{tmp_path}/s").detach())
     said: list[str] = []
     made = asyncio.get_running_loop().create_future()

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, cast
+from unittest.mock import patch
 
 import msgspec
 import pyarrow as pa
@@ -243,11 +244,11 @@ def test_some_segments_are_asked_for_at_once_and_only_what_is_published_is_read(
 
 
 @pytest.mark.parametrize("way", [LOCAL, by_flight()])
+@patch.object(local, "BATCH_ROWS", 1)
+@patch.object(far, "MOST_SPOTS", 1)
 def test_what_the_retention_takes_under_a_reader_is_read_to_its_end(
-    partition: Partition, way: SourceOptions, monkeypatch: pytest.MonkeyPatch
+    partition: Partition, way: SourceOptions
 ) -> None:
-    monkeypatch.setattr(local, "BATCH_ROWS", 1)
-    monkeypatch.setattr(far, "MOST_SPOTS", 1)
     for loses in (True, False):
         found = reading(Near(partition), 0, 35, replace(way, fail_on_data_loss=loses))
         first = next(found)
@@ -262,11 +263,9 @@ def test_what_the_retention_takes_under_a_reader_is_read_to_its_end(
         partition.sealed = gone + kept[2:]
 
 
-def test_what_was_named_is_read_whatever_happens_to_it_meanwhile(
-    partition: Partition, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@patch.object(local, "BATCH_ROWS", 1)
+def test_what_was_named_is_read_whatever_happens_to_it_meanwhile(partition: Partition) -> None:
     """Merged, deleted, written to: all its files are open before the first row comes."""
-    monkeypatch.setattr(local, "BATCH_ROWS", 1)
     near = Near(partition)
     found = reading(near, 0, 35)
     first = next(found)
@@ -311,10 +310,8 @@ def test_further_segments_that_cannot_be_had_are_asked_for_where_they_come(
     assert (near.asked, near.gets, near.has_files) == ([0, 20, 30] if partly else [0, 20], 0, True)
 
 
-def test_a_segment_that_is_merged_after_the_answer_is_asked_for_again(
-    partition: Partition, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(far, "MOST_SPOTS", 1)
+@patch.object(far, "MOST_SPOTS", 1)
+def test_a_segment_that_is_merged_after_the_answer_is_asked_for_again(partition: Partition) -> None:
     near = Near(partition)
 
     def merged(spot: dict[str, Any]) -> None:
@@ -399,10 +396,8 @@ def test_a_batch_of_another_offset_than_was_said_is_left_to_flight(partition: Pa
     assert near.gets == 1
 
 
-def test_without_a_boot_id_or_checksums_nobody_is_asked(
-    partition: Partition, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(local, "machine", lambda: "")
+@patch.object(local, "machine", lambda: "")
+def test_without_a_boot_id_or_checksums_nobody_is_asked(partition: Partition) -> None:
     near = Near(partition)
     assert offsets(list(reading(near, 3, 35))) == list(range(3, 35))
     assert (near.asked, near.gets) == ([], 1)

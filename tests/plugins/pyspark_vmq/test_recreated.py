@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
@@ -216,12 +217,10 @@ def test_a_checkpoint_without_ids_goes_on_and_gets_them(running: Running, url: s
     assert query.run() == []
 
 
-def test_without_ids_an_end_before_the_checkpoint_tells_it(
-    running: Running, url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@patch.object(positions, "CATCH_UP", 0.01)
+@patch.object(Client, "ids", lambda _: {})
+def test_without_ids_an_end_before_the_checkpoint_tells_it(running: Running, url: str) -> None:
     """Of a broker that gives none: the error stays, and all of the new one is read where the options say so."""
-    monkeypatch.setattr(positions, "CATCH_UP", 0.01)
-    monkeypatch.setattr(Client, "ids", lambda _: {})
     query = Query(url)
     fill(running, 0, 50)
     query.run()

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
@@ -48,8 +49,7 @@ def test_a_broker_that_stops_is_asked_again_and_publishes_once(
             late = threading.Timer(30, go_on)
             os.kill(broker.pid, signal.SIGSTOP)
             late.start()
-            with monkeypatch.context() as patch:
-                patch.setattr("pyspark_vmq.client.CALL", 1.0)
+            with patch("pyspark_vmq.client.CALL", 1.0):
                 yield
             assert late.is_alive(), "the call was not given up"
             late.cancel()
@@ -76,10 +76,8 @@ def test_a_batch_is_published_for_as_long_as_that_takes() -> None:
         assert not server.errors
 
 
-def test_a_task_puts_its_rows_in_order_and_little_at_a_time(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(writing, "CHUNK", 5000)
+@patch.object(writing, "CHUNK", 5000)
+def test_a_task_puts_its_rows_in_order_and_little_at_a_time() -> None:
     rows = [b"%04d" % number * 100 for number in range(100)]
     found = [*writing.chunks(messages(*rows[:90]) + messages() + messages(*rows[90:]))]
     payloads: list[Any] = []

@@ -6,6 +6,7 @@ import os
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import psutil
 import pytest
@@ -132,10 +133,8 @@ async def test_a_stop_ends_the_pause_before_a_restart(tmp_path: Path) -> None:
     assert len(course.lives) == 1
 
 
-async def test_what_a_dead_driver_left_ends_before_the_next_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "LINGER", 0.1)
+@patch.object(module, "LINGER", 0.1)
+async def test_what_a_dead_driver_left_ends_before_the_next_one(tmp_path: Path) -> None:
     course = Course(tmp_path, "orphan,end")
     assert await course.runner.run() == 0
     try:

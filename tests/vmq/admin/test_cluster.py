@@ -1,6 +1,7 @@
 """What an operator may ask of the cluster."""
 
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -64,10 +65,8 @@ async def test_a_node_joins_leaves_and_joins_again(tmp_path: Path) -> None:
                 await cluster.leave(b, 30)
 
 
-async def test_who_does_not_answer_is_asked_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cluster, "JOIN_TIMEOUT", 0.0)
+@patch.object(cluster, "JOIN_TIMEOUT", 0.0)
+async def test_who_does_not_answer_is_asked_on(tmp_path: Path) -> None:
     silent = f"ipc://{tmp_path}/nobody"
     async with Broker(config(tmp_path, "a")) as a:
         joined = await cluster.join(a, silent)

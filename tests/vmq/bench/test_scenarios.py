@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from time import monotonic_ns
+from unittest.mock import patch
 
 import msgspec
 import pytest
@@ -108,11 +109,9 @@ def test_others_subscribe_beside_a_fan_out(broker: BrokerProcess) -> None:
 @pytest.mark.parametrize(
     "scenario", [Scenario.PAIR, Scenario.CONNECT, Scenario.RETAINED, Scenario.STORM]
 )
-def test_the_memory_in_between_counts(
-    broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch, scenario: Scenario
-) -> None:
-    monkeypatch.setattr(stage, "_SAMPLE", 0)
-    monkeypatch.setattr(stage, "resident", lambda _pid: 1 << 50)
+@patch.object(stage, "_SAMPLE", 0)
+@patch.object(stage, "resident", lambda _pid: 1 << 50)
+def test_the_memory_in_between_counts(broker: BrokerProcess, scenario: Scenario) -> None:
     given = {"clients": 5} if scenario in {Scenario.CONNECT, Scenario.STORM} else {"count": 50}
     options = replace(flow_options(url_of(broker), scenario, **given), hold=0.0, quiet=0.001)
     result = run(replace(options, pid=broker.pid))

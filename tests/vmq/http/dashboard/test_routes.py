@@ -6,6 +6,7 @@ import struct
 import time
 from collections.abc import AsyncIterator
 from typing import Any
+from unittest.mock import patch
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -187,10 +188,8 @@ async def test_a_page_is_told_when_the_broker_stops(page: Site) -> None:
         await stopping
 
 
-async def test_a_key_that_was_deleted_is_told_nothing_more(
-    page: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(routes, "TICKS_A_LOOK", 1)
+@patch.object(routes, "TICKS_A_LOOK", 1)
+async def test_a_key_that_was_deleted_is_told_nothing_more(page: Site) -> None:
     keys = dashboard_of(page.broker).api_keys
     made = keys.create()
     async with page.client.get(page.base + LIVE, headers={"x-api-key": made.key}) as answer:

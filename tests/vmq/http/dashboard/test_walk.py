@@ -1,5 +1,6 @@
 import asyncio
 from collections.abc import AsyncIterator
+from unittest.mock import patch
 
 import pytest
 from vmq_hooks import Plugin, hook
@@ -69,10 +70,8 @@ async def test_who_has_most_in_its_queue_and_waits_longest_is_first(broker: Brok
     assert (await sessions.once())["inflight_age"] == []
 
 
-async def test_a_walk_leaves_the_loop_to_others(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(walk, "SLICE", 5)
+@patch.object(walk, "SLICE", 5)
+async def test_a_walk_leaves_the_loop_to_others(broker: Broker) -> None:
     for number in range(23):
         Peer(broker.registry(), f"c{number}")
     turns = 0
