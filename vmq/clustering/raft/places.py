@@ -248,7 +248,7 @@ class Places:
 
         And how many get other copies, and how many replicas of this node may have forgotten, or, where it leads, lag.
         """
-        found = dict.fromkeys(_FAMILIES.keys() - {"groups"}, 0)
+        found = {each: 0 for each in _FAMILIES if each != "groups"}
         found["under_replicated"] = sum(1 for _ in self._short(stream))
         found["moving"] = sum(
             stream in ("", self.keys[each][0]) for each in self.moving if each in self.keys
