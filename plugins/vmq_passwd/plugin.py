@@ -114,7 +114,7 @@ class PasswdPlugin(Plugin):
     async def _on_change(self) -> None:
         """Ends connections. What is remembered belongs to the hashes that it was checked against."""
         async with self._changing:
-            now = await self._broker.run_in_thread(self._file.content.marks)
+            now = self._file.content.marks
             if now == self._known:
                 return
             await self._end(missing(self._known, now, self._config.end_connections == "changed"))

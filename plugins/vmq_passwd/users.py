@@ -19,6 +19,11 @@ class Users:
     def __init__(self, hashes: Mapping[str, Hash]) -> None:
         self._hashes = hashes
         self._in_order = tuple(hashes.values())
+        #: What tells the hash of a user from another one, and is of no use for more.
+        self.marks = {
+            name: hashlib.blake2b(repr(each).encode(), digest_size=16).hexdigest()
+            for name, each in hashes.items()
+        }
 
     def __len__(self) -> int:
         return len(self._in_order)
@@ -29,13 +34,6 @@ class Users:
     def get(self, name: str) -> Hash | None:
         """A user's hash."""
         return self._hashes.get(name)
-
-    def marks(self) -> dict[str, str]:
-        """What tells the hash of a user from another one, and is of no use for more."""
-        return {
-            name: hashlib.blake2b(repr(each).encode(), digest_size=16).hexdigest()
-            for name, each in self._hashes.items()
-        }
 
     def nth(self, index: int) -> Hash:
         """The hash that stands in this place of the file."""

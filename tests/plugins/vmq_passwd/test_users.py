@@ -26,10 +26,10 @@ def test_who_is_gone_or_has_another_password() -> None:
     other = HASH.replace("AAAAAA", "BBBBBB")
     before = parse(f"bob:{HASH}\neve:{HASH}\nann:{HASH}".encode(), PATH)
     later = parse(f"ann:{HASH}\nbob:{other}\nzoe:{HASH}".encode(), PATH)
-    marks = before.marks()
-    assert missing(marks, later.marks(), False) == {"eve"}
-    assert missing(marks, later.marks(), True) == {"bob", "eve"}
-    assert missing(marks, before.marks(), True) == set()
+    marks = before.marks
+    assert missing(marks, later.marks, False) == {"eve"}
+    assert missing(marks, later.marks, True) == {"bob", "eve"}
+    assert missing(marks, before.marks, True) == set()
 
 
 @pytest.mark.parametrize(
