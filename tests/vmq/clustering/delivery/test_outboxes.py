@@ -49,6 +49,7 @@ async def test_a_sender_that_starts_again_sends_nothing_that_is_handled_twice(
 ) -> None:
     """It died before it heard that the peer had everything."""
     async with sides(tmp_path) as (a, b):
+        await until(lambda: not a.outboxes._outboxes["b"].messages)  # of wills, as they met
         with hushed(b.running):
             for payload in payloads(1, 3):
                 a.send(payload)
@@ -232,6 +233,7 @@ async def test_with_a_store_that_acknowledges_early_everything_still_arrives(
     tmp_path: Path,
 ) -> None:
     async with sides(tmp_path, durability="memory") as (a, b):
+        await until(lambda: not a.outboxes._outboxes["b"].messages)  # of wills, as they met
         with a.suspended():
             sent = [b"%d" % number + b"x" * 500 for number in range(300)]
             for payload in sent:
