@@ -141,8 +141,9 @@ class HttpGuard(asyncio.Protocol):
         self.timer = loop.call_later(guards.timeout, self.read_first)
 
     def be_http(self) -> bool:
-        """The library takes the connection, if there is room. All calls still come here first: the event loop knows us
-        by our methods.
+        """The library takes the connection, if there is room; whether it does.
+
+        All calls still come here first: the event loop knows us by our methods.
         """
         guards = self.guards
         if guards.talking >= guards.most:

@@ -153,7 +153,7 @@ class DemoParts:
         assert process.stdout is not None
         try:
             async with asyncio.timeout(START_TIMEOUT):
-                line = b"x"
+                line = await process.stdout.readline()
                 while line and not line.startswith(READY):
                     line = await process.stdout.readline()
         except TimeoutError:

@@ -185,6 +185,11 @@ def start(
     def load() -> "LoadedConfig":
         return serving(settings.load(config, overrides), serve)
 
+    _run(load, partial(_tell_put_out, config, overrides))
+
+
+def _run(load: Callable[[], "LoadedConfig"], tell: Callable[[], None]) -> None:
+    """Serve until a signal comes; `tell` has something to say once there is a log."""
     loaded = load()
     checked = settings.preflight(loaded)
 
@@ -193,8 +198,7 @@ def start(
     from vmq.broker import StartError
 
     log = open_log(loaded.config)
-    if listen:
-        _tell_put_out(config, {key: overrides[key] for key in overrides if key != "listeners"})
+    tell()
     for line in checked.warnings:
         logger.warning(line)
     raise_file_limit()
@@ -220,10 +224,13 @@ def _tell_put_out(config: Path | None, overrides: Mapping[str, object]) -> None:
     """Say which listeners of the configuration, as it is without --listen, are not opened for it."""
     from vmq.config.sources import DEFAULT
 
+    if "listeners" not in overrides:
+        return
     if config is None and not any(each.upper().startswith("VMQ_LISTENERS") for each in os.environ):
         return  # there are those that vmq ships, and to read all options anew would take a tenth of the start
     try:
-        written = settings.load(config, overrides)
+        others = {key: value for key, value in overrides.items() if key != "listeners"}
+        written = settings.load(config, others)
     except CliError:
         return  # they could not be opened
     for name, options in written.config.listeners.items():

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from typing import Final
 
 #: Seconds between two times: with a round trip behind them half of the messages wait less than 3 ms.
-PACE: Final = 0.004
+PACE: Final = 0.003
 #: Seconds for which it is remembered that several were under way at the same time.
 CROWDED: Final = 0.05
 

@@ -4,10 +4,10 @@ from typing import Annotated, Final
 
 from msgspec import Meta, field
 
-from vmq.clustering.messages.base import NodeMessage
+from vmq.clustering.messages.base import NodeMessage, Question
 from vmq.clustering.messages.publishes import RETAIN, check_topic
 
-_Question = Annotated[int, Meta(ge=0, lt=1 << 62)]
+_Number = Annotated[int, Meta(ge=0, lt=1 << 62)]
 _Name = Annotated[str, Meta(min_length=1, max_length=255)]
 
 #: Rows of one `Produce`.
@@ -29,11 +29,11 @@ class Produce(NodeMessage, frozen=True, tag=91):
     With `DOTTED` in front of the store each has a dot: store, boot and number of runs of them, in order, and how many.
     """
 
-    question: _Question
+    question: Question
     group: _Name
     store: _Name
     boot: _Name
-    first: _Question
+    first: _Number
     topics: Annotated[list[bytes], _Rows]
     payloads: Annotated[list[bytes], _Rows]
     flags: Annotated[bytes, _Rows]
@@ -44,8 +44,8 @@ class Produce(NodeMessage, frozen=True, tag=91):
     headers: Annotated[dict[int, list[tuple[str, str]]], Meta(max_length=MAX_ROWS)]
     #: It is enough that the leader has them.
     early: bool
-    dots: Annotated[list[tuple[_Name, _Name, _Question, _Count]], Meta(max_length=MAX_ROWS)] = (
-        field(default_factory=list)
+    dots: Annotated[list[tuple[_Name, _Name, _Number, _Count]], Meta(max_length=MAX_ROWS)] = field(
+        default_factory=list
     )
 
     def check(self) -> None:
@@ -66,7 +66,7 @@ class Produce(NodeMessage, frozen=True, tag=91):
 class Produced(NodeMessage, frozen=True, tag=92):
     """What became of them (`vmq.clustering.raft.produce`), and who leads the group as far as the sender knows."""
 
-    question: _Question
+    question: Question
     status: Annotated[int, Meta(ge=0, le=3)]
     leader: Annotated[str, Meta(max_length=255)] = ""
     #: How many of the rows are none of a stream, where others of them are safe.

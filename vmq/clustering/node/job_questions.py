@@ -6,14 +6,14 @@ from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
 from vmq.clustering.delivery.outboxes import Outboxes
+from vmq.clustering.delivery.questions import Questions
 from vmq.clustering.messages.jobs import AskJobs, JobsFound
-from vmq.clustering.node.questions import PeerQuestions
 
 log = logging.getLogger("vmq.cluster")
 
 #: Seconds that a node has to answer.
 PATIENCE: Final = 5.0
-#: Bytes of an answer: a longer one might hold up what else goes that way. PeerQuestions that are answered at a time.
+#: Bytes of an answer: a longer one might hold up what else goes that way. Questions that are answered at a time.
 _LONGEST: Final = 8 << 20
 _MOST: Final = 32
 
@@ -38,16 +38,18 @@ class JobQuestions:
 
     def __init__(self, outboxes: Outboxes) -> None:
         self._outboxes = outboxes
-        self._questions = PeerQuestions(outboxes, JobsFound)
+        self._questions = Questions[JobsFound]()
         self._tasks: set[asyncio.Task[None]] = set()
         #: Answers others; None: nobody does yet.
         self.answerer: JobsAnswerer | None = None
         outboxes.on(AskJobs, self._on_ask)
+        outboxes.on(JobsFound, self._questions.on_answer)
 
     async def ask(self, peer: str, operation: str, parameters: bytes) -> JobsAnswer | None:
         """What a node answers; None: nothing in time."""
-        found = await self._questions.ask(
-            peer, lambda number: AskJobs(number, operation, parameters), PATIENCE
+        found = await self._questions.first(
+            lambda number: self._outboxes.send_quick(peer, AskJobs(number, operation, parameters)),
+            PATIENCE,
         )
         return None if found is None else JobsAnswer(found.status, found.body)
 

@@ -218,12 +218,17 @@ class Clustering:
     ) -> None:
         """Sessions are known everywhere, and publishes go where they are wanted; no client is here yet."""
         core, outboxes = self._core, self.outboxes
-        soon = asyncio.get_running_loop().call_soon
+        loop = asyncio.get_running_loop()
+        soon = loop.call_soon
         directory = Directory(node, routing.follow, lambda: int(core.wall_clock() * 1000), soon)
         slots.watch()
         self._directory = directory
         self._ending.callback(directory.flush)
-        self._fencing = self._make_fencing(node, directory)
+        limit, clocks = self.options.suback_timeout, (core.clock, soon, loop.call_later)
+        prefixes = SUBSCRIBERS, SLOT_ROUTES
+        self._fencing = SubscribeBarrier(node, outboxes, directory.flush, limit, *clocks, prefixes)
+        if self.options.suback_after == "cluster":
+            core.propagation = BarrierPropagation(self._fencing, directory)
         is_first = directory.is_new
         routing.set_members(node.members)
         routing.set_up(node.up)
@@ -279,24 +284,6 @@ class Clustering:
         before_sync.append(self._storage.sync)
         self._ending.callback(before_sync.remove, self._storage.sync)
 
-    def _make_fencing(self, node: ClusterNode, directory: Directory) -> SubscribeBarrier:
-        """Fences of others are answered; this node's SUBACKs wait for its own if they are to."""
-        core = self._core
-        loop = asyncio.get_running_loop()
-        fencing = SubscribeBarrier(
-            node,
-            self.outboxes,
-            directory.flush,
-            self.options.suback_timeout,
-            core.clock,
-            loop.call_soon,
-            loop.call_later,
-            (SUBSCRIBERS, SLOT_ROUTES),
-        )
-        if self.options.suback_after == "cluster":
-            core.propagation = BarrierPropagation(fencing, directory)
-        return fencing
-
     @property
     def name(self) -> str:
         """The name of this node."""
@@ -312,6 +299,12 @@ class Clustering:
         """Which node has which session."""
         assert self._directory is not None, "the node is not started"
         return self._directory
+
+    @property
+    def outboxes(self) -> Outboxes:
+        """Messages to other nodes and from them."""
+        assert self._outboxes is not None, "the node is not started"
+        return self._outboxes
 
     @property
     def job_links(self) -> ClusterJobLinks:
@@ -391,7 +384,6 @@ class Clustering:
         self._tell_who_is_up()
         if self._streams is not None:
             self._streams.on_up()
-        self._maybe_healed()
 
     def _on_down(self, effect: PeerDown) -> None:
         node = self._node
@@ -412,32 +404,18 @@ class Clustering:
         if self._streams is not None:
             self._streams.set_members(effect.members)
         self._tell_who_is_up()
-        self._maybe_healed()
 
     def _tell_who_is_up(self) -> None:
         """Whether some member cannot be reached: also one that has never been, as at the start, or a new one."""
         node = self._node
         if node is not None and node.is_running:
-            self._core.cluster_is_split = len(node.up) + 1 < len(node.members)
+            self._core.cluster_is_split = is_split = len(node.up) + 1 < len(node.members)
+            self._heals += self._is_split and not is_split
+            self._is_split = self._is_split and is_split
             if self._routing is not None:
                 self._routing.set_up(node.up)
             if self._fencing is not None:
                 self._fencing.set_up(node.up)
-
-    def _maybe_healed(self) -> None:
-        node = self._node
-        is_whole = node is not None and node.is_running and len(node.up) + 1 == len(node.members)
-        if self._is_split and is_whole:
-            self._is_split = False
-            self._heals += 1
-
-    # --- what the parts of the cluster side use
-
-    @property
-    def outboxes(self) -> Outboxes:
-        """Messages to other nodes and from them."""
-        assert self._outboxes is not None, "the node is not started"
-        return self._outboxes
 
     # --- what an operator may ask
 
@@ -494,8 +472,7 @@ class Clustering:
 
     def families(self) -> Iterator[Family]:
         """The figures of the cluster."""
-        node = self._node
-        outboxes = self._outboxes
+        node, outboxes = self._node, self._outboxes
         if node is None or outboxes is None:
             return
         yield from link_families(node, outboxes)
@@ -508,12 +485,10 @@ class Clustering:
                 "cluster_shared_lost": 0 if routing is None else routing.lost,
             }
         )
-        if self._wills is not None:
-            yield from self._wills.families()
-        if self._streams is not None:
-            yield from self._streams.families()
-        if self.slots is not None:
-            yield from self.slots.status.families()
+        status = None if self.slots is None else self.slots.status
+        for part in (self._wills, self._streams, status):
+            if part is not None:
+                yield from part.families()
 
 
 def _link_options(options: ClusterOptions) -> Options:

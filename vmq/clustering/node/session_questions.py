@@ -1,9 +1,9 @@
 """A look at sessions that other nodes have: these are asked, and answer at once or not at all."""
 
 from collections.abc import AsyncIterator, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from vmq.clustering.delivery.questions import Questions
 from vmq.clustering.messages.sessions import (
     DISCONNECT,
     MOST_AWAY,
@@ -15,7 +15,6 @@ from vmq.clustering.messages.sessions import (
     AwaySession,
     SessionFound,
 )
-from vmq.clustering.node.questions import PeerQuestions
 from vmq.core.registry import Registry
 from vmq.core.subscriber import Subscriber
 from vmq.runtime.own_sessions import SessionFigures, disconnect, figures_of, unsubscribe
@@ -48,10 +47,12 @@ class SessionQuestions:
         self._slots = slots
         self._outboxes = outboxes
         self._registries = registries
-        self._sessions = PeerQuestions(outboxes, SessionFound)
-        self._away = PeerQuestions(outboxes, AwayFound)
+        self._sessions = Questions[SessionFound]()
+        self._away = Questions[AwayFound]()
         outboxes.on(AskSession, self._on_ask)
         outboxes.on(AskAway, self._on_ask_away)
+        outboxes.on(SessionFound, self._sessions.on_answer)
+        outboxes.on(AwayFound, self._away.on_answer)
 
     async def ask_owner(
         self, client_id: str, does: int = NOTHING, topic_filter: str = ""
@@ -85,7 +86,9 @@ class SessionQuestions:
         None: it does not have it, or does not answer.
         """
         asked = mountpoint, client_id, of_owner, does, topic_filter
-        answer = await self._sessions.ask(peer, lambda number: AskSession(number, *asked), PATIENCE)
+        answer = await self._sessions.first(
+            lambda number: self._outboxes.send_quick(peer, AskSession(number, *asked)), PATIENCE
+        )
         return None if answer is None else answer.figures
 
     async def away(self) -> AsyncIterator[tuple[str, list[AwaySession] | None]]:
@@ -94,13 +97,17 @@ class SessionQuestions:
         for peer in slots.peers():
             slot, after = 0, ""
             while slot >= 0:
-                question = partial(AskAway, slot=slot, after=after)
-                answer = await self._away.ask(peer, question, PATIENCE)
+                answer = await self._ask_away(peer, slot, after)
                 if answer is None:
                     yield peer, None
                     break
                 yield peer, answer.sessions
                 slot, after = answer.slot, answer.after
+
+    async def _ask_away(self, peer: str, slot: int, after: str) -> AwayFound | None:
+        return await self._away.first(
+            lambda number: self._outboxes.send_quick(peer, AskAway(number, slot, after)), PATIENCE
+        )
 
     def _on_ask(self, peer: str, message: AskSession) -> None:
         registry = self._registries.get(message.mountpoint)

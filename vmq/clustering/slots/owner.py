@@ -218,9 +218,8 @@ class SlotOwner(OwnedSlot):
             return
         del self._forks[store]
         if not includes(self.state.included, part.lineage, part.version):
-            self._asked.discard(
-                store
-            )  # if this disk fails to give what it joins, it is to come again
+            # If this disk fails to give what it joins, it is to come again.
+            self._asked.discard(store)
             records = {key: value or b"" for each in parts for key, value in each.records}
             merge(self.state, load_state(records), part.current)
             self._asked.add(store)

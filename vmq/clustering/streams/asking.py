@@ -1,4 +1,4 @@
-"""What nodes ask each other of partitions: again until it is answered; what takes reading is read once at a time."""
+"""What nodes ask each other of partitions, as threads wait for it, and as others read what is asked: once at a time."""
 
 import asyncio
 import logging
@@ -7,7 +7,7 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 log = logging.getLogger("vmq.cluster")
 
@@ -18,63 +18,7 @@ _MOST: Final = 64
 _GRACE: Final = 5.0
 
 
-class NumberedAnswer(Protocol):
-    """The answer to a question."""
-
-    @property
-    def question(self) -> int: ...
-
-
-A_contra = TypeVar("A_contra", bound=NumberedAnswer, contravariant=True)
 T = TypeVar("T")
-
-
-class RepeatedQuestions(Generic[A_contra]):
-    """What this node asks. In the event loop.
-
-    Args:
-        last: a number above those of an earlier life.
-        again: seconds until a question is asked again.
-    """
-
-    def __init__(self, last: int, again: float) -> None:
-        self._last = last
-        self._again = again
-        self._asked: dict[int, Callable[[A_contra], None]] = {}
-
-    async def ask(
-        self, say: Callable[[int], bool], take: Callable[[A_contra], bool], patience: float | None
-    ) -> None:
-        """Returns when it is answered, or nobody is to be asked; after `patience` seconds in any case.
-
-        Args:
-            say: sends the question of a number; False: there is nobody to ask.
-            take: an answer; returns whether nothing more is to come.
-            patience: None: for ever.
-        """
-        self._last = number = self._last + 1
-        done = asyncio.Event()
-
-        def heard(answer: A_contra) -> None:
-            if take(answer):
-                done.set()
-
-        self._asked[number] = heard
-        try:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(patience):
-                    while not done.is_set() and say(number):
-                        with suppress(TimeoutError):
-                            async with asyncio.timeout(self._again):
-                                await done.wait()
-        finally:
-            del self._asked[number]
-
-    def on_answer(self, _peer: str, answer: A_contra) -> None:
-        """A peer answers."""
-        heard = self._asked.get(answer.question)
-        if heard is not None:
-            heard(answer)
 
 
 def asked_in_loop(

@@ -11,8 +11,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from vmq.clustering.delivery.outboxes import Outboxes
+from vmq.clustering.delivery.questions import Questions
 from vmq.clustering.messages.streams import AskCopy, CopyFound
-from vmq.clustering.streams.asking import RepeatedQuestions
 
 if TYPE_CHECKING:
     from vmq.clustering.streams.view import StreamsView
@@ -33,7 +33,7 @@ class GivenCopies:
     def __init__(self, streams: "StreamsView", outboxes: Outboxes) -> None:
         self._streams = streams
         self._outboxes = outboxes
-        self._questions = RepeatedQuestions[CopyFound](streams.now(), _AGAIN)
+        self._questions = Questions[CopyFound](streams.now(), _AGAIN)
         #: The last question of each peer, and what comes of it: it may be asked again.
         self._answers: dict[str, tuple[int, asyncio.Future[bool]]] = {}
         #: Copies that become partitions of this node, which does not say so yet.
@@ -48,7 +48,6 @@ class GivenCopies:
 
         False as well if the node cannot be reached.
         """
-        found: list[bool] = []
 
         def say(question: int) -> bool:
             is_up = node in self._streams.up()
@@ -57,12 +56,8 @@ class GivenCopies:
                 self._outboxes.send_quick(node, asked)
             return is_up
 
-        def take(answer: CopyFound) -> bool:
-            found.append(answer.is_whole)
-            return True
-
-        await self._questions.ask(say, take, None)
-        return found[:1] == [True]
+        found = await self._questions.first(say, None)
+        return found is not None and found.is_whole
 
     def _on_ask(self, peer: str, asked: AskCopy) -> None:
         number, answer = self._answers.get(peer, (0, None))

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from vmq.clustering.delivery.outboxes import Outboxes
+from vmq.clustering.delivery.questions import Questions
 from vmq.clustering.messages.streams import AskPage, PageFound
-from vmq.clustering.streams.asking import Readings, RepeatedQuestions, asked_in_loop
+from vmq.clustering.streams.asking import Readings, asked_in_loop
 from vmq.streams.log.cursor import LogReader, PartitionLog
 from vmq.streams.log.errors import StreamError
 from vmq.streams.log.message import StreamMessage
@@ -37,7 +38,7 @@ class Pages:
         self._outboxes = outboxes
         self._readings = readings
         self._loop = asyncio.get_running_loop()
-        self._questions = RepeatedQuestions[PageFound](streams.now(), _AGAIN)
+        self._questions = Questions[PageFound](streams.now(), _AGAIN)
         self.on_answer = self._questions.on_answer
 
     # --- what this node asks
@@ -60,7 +61,6 @@ class Pages:
 
     async def ask(self, stream: str, number: int, wanted: PageQuery) -> PageFound | None:
         """Asks the owner for a page; None: it did not answer."""
-        found: list[PageFound] = []
 
         def say(question: int) -> bool:
             node = self._streams.owner(stream, number)
@@ -68,12 +68,7 @@ class Pages:
                 self._outboxes.send_quick(node, AskPage(question, stream, number, *wanted))
             return node is not None
 
-        def take(answer: PageFound) -> bool:
-            found.append(answer)
-            return True
-
-        await self._questions.ask(say, take, PATIENCE)
-        return found[0] if found else None
+        return await self._questions.first(say, PATIENCE)
 
     # --- what others ask
 

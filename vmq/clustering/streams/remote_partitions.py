@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from vmq.clustering.delivery.outboxes import Outboxes
+from vmq.clustering.delivery.questions import Questions
 from vmq.clustering.messages.streams import (
     AskOffsets,
     AskPage,
@@ -19,7 +20,7 @@ from vmq.clustering.messages.streams import (
     PageFound,
     PartitionRows,
 )
-from vmq.clustering.streams.asking import Readings, RepeatedQuestions, asked_in_loop
+from vmq.clustering.streams.asking import Readings, asked_in_loop
 from vmq.clustering.streams.pages import Pages
 from vmq.clustering.streams.rows import EMPTY, RowsError, newest_of, pack, unpack
 from vmq.streams.extents import extent_of
@@ -50,7 +51,7 @@ class RemotePartitions:
         self._streams = streams
         self._outboxes = outboxes
         self._loop = asyncio.get_running_loop()
-        self._questions = RepeatedQuestions[Offsets](streams.now(), _AGAIN)
+        self._questions = Questions[Offsets](streams.now(), _AGAIN)
         self._readings = Readings()
         self.pages = Pages(streams, outboxes, self._readings)
 
@@ -266,11 +267,9 @@ class RemotePartitions:
         self, stream: "Stream", number: int, offset: int, then: Callable[[], None]
     ) -> None:
         """Has a partition of this node without rows of its own begin with an offset; `then` follows once it does."""
-        item, commits = (
-            Item(stream.partitions[number], EMPTY, stream.appender.keys),
-            stream.appender.commits,
-        )
+        item = Item(stream.partitions[number], EMPTY, stream.appender.keys)
         item.first = offset
+        commits = stream.appender.commits
         commits.add(item, 0)
         asyncio.ensure_future(commits.wait()).add_done_callback(lambda _: then())
 

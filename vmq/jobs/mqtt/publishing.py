@@ -410,8 +410,8 @@ class MqttPublishing:
     def tell(self, client: Any, asked: Asked, reason: str, job_id: bytes) -> None:
         """Says in the log, and on the error topic of the client, what was refused and why."""
         queue = asked.topic.queue
-        known = (job_id.decode("latin-1"),) if job_id else ()
-        text = 'refused client=%s queue="%s" reason="%s"' + " id=%s" * len(known)
+        known = [job_id.decode("latin-1")] if job_id else []
+        text = 'refused client=%s queue="%s" reason="%s"' + (" id=%s" if job_id else "")
         log.info(text, client.client_id, queue[:200], reason, *known)
         tell_error(client.registry, queue, client.client_id, reason, job_id)
 
