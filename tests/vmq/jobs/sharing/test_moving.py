@@ -12,7 +12,7 @@ from tests.support.wire import PUBACK, PUBLISH, SUBACK, pubrel_packet, subscribe
 from tests.support.wire import PUBREC as PUBREC_TYPE
 from tests.vmq.clustering.device import Device
 from tests.vmq.clustering.house import House
-from tests.vmq.clustering.running.slotted import named, owners_of, service, slotted
+from tests.vmq.clustering.running.slotted import SLOTS, named, owners_of, service, slotted
 from tests.vmq.clustering.running.test_once import half_published, received
 from tests.vmq.jobs.mappings.test_mapping import options
 from tests.vmq.jobs.mqtt.test_publishing import job
@@ -20,6 +20,7 @@ from tests.vmq.jobs.serving import TCP
 from tests.vmq.jobs.sharing.nodes import JobNode, job_nodes
 from tests.vmq.sockets import session_of
 from vmq.broker import Broker
+from vmq.clustering.slots.words import slot_of
 from vmq.config.jobs import JobOptions
 from vmq.jobs.nodes import JobNodes
 from vmq.jobs.queue import QUEUED
@@ -58,6 +59,14 @@ async def test_a_job_is_added_once_though_its_session_moves_before_the_packet_id
         assert sorted(bodies(nodes).values()) == [b"another", b"once", b"third"]
 
 
+def is_known(nodes: list[JobNode]) -> bool:
+    """Whether the session of the client knows a packet id: before it does, nobody can tell that its job came."""
+    slot = slot_of("c", SLOTS)
+    owners = [service(each.broker).machines.slots.owners.get(slot) for each in nodes]
+    found = [each.state.registers.get("c") for each in owners if each is not None]
+    return any(each is not None and bool(each.received) for each in found)
+
+
 async def comes_again_at(node: JobNode) -> None:
     """The client sends its job once more, at another node, and hears of it."""
     async with session_of(node.broker, listener=TCP, clean=False) as peer:
@@ -73,7 +82,7 @@ async def test_a_packet_id_is_known_when_the_job_is_on_its_hosts_though_its_clie
         post.transmit, transmit = (lambda _name, _payload: None), post.transmit
         async with session_of(a.broker, listener=TCP, clean=False) as peer:
             peer.send(job("$jobs/mail", b"once", 2))
-            await until(lambda: len(a.machine.jobs) == 1)
+            await until(lambda: len(a.machine.jobs) == 1 and is_known(nodes))
         subscriber = a.broker.registry().subscribers["c"]
         await until(lambda: subscriber.output is None)
         post.transmit = transmit
@@ -213,7 +222,7 @@ async def test_a_job_that_came_to_no_host_in_time_is_added_once(
         for is_again in (False, True)[: 1 + (connections == "comes back")]:
             async with session_of(a.broker, listener=TCP, clean=False) as peer:
                 peer.send(job("$jobs/mail", b"once", 2, dup=is_again))
-                await until(lambda: len(pending) == 1)
+                await until(lambda: len(pending) == 1 and is_known(nodes))
                 if connections == "stays" or is_again:
                     assert await peer.rest() == b""
         await until(lambda: not any(each.told for each in pending.values()))
