@@ -31,7 +31,7 @@ class AdminSocket:
 
     Args:
         folder: the broker's own.
-        make_app: makes the application, once the socket is open; until it has, requests wait.
+        make_app: makes the application, for the first who connects; until it has, requests wait.
     """
 
     def __init__(self, folder: Path, make_app: "Callable[[], Awaitable[web.Application]]") -> None:
@@ -41,7 +41,7 @@ class AdminSocket:
         self._file: tuple[int, int] | None = None
 
     def open(self) -> None:
-        """Opens the socket, in place of one that a killed broker left; it is served from the loop's next turns on.
+        """Opens the socket, in place of one that a killed broker left; who connects is served in the loop's next turns.
 
         Raises:
             SocketError: it cannot be had.

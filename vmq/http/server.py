@@ -1,4 +1,4 @@
-"""What listens for HTTP: at once, while the library and the application that answer come later."""
+"""What listens for HTTP: at once. The library and the application that answer come with the first who connects."""
 
 import asyncio
 import logging
@@ -18,7 +18,10 @@ log = logging.getLogger("vmq.http")
 
 
 class LateServer:
-    """A socket that listens; who connects waits until the application is there.
+    """A socket that listens; the application is loaded once somebody connects, who waits for it.
+
+    Loading takes as long as all else of a start. Right after one, clients of MQTT come back, and are not to wait for
+    what many brokers are never asked for.
 
     Args:
         what: it is, for the log.
@@ -44,6 +47,8 @@ class LateServer:
         self._backlog = backlog
         self._load = load
         self._accept = accept
+        #: Who connects is waited for, in this loop.
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._serving: asyncio.Task[None] | None = None
         self._runner: web.AppRunner | None = None
         self._server: asyncio.Server | None = None
@@ -56,10 +61,16 @@ class LateServer:
             raise
 
     def serve(self) -> None:
-        """Loads the application from the loop's next turns on, and has it answer; does so once."""
-        if self.is_open and self._serving is None:
-            self._serving = asyncio.get_running_loop().create_task(self._serve())
-            self._serving.add_done_callback(self._told)
+        """From now on the application is loaded for who connects, and answers; once."""
+        if self.is_open and self._loop is None:
+            self._loop = asyncio.get_running_loop()
+            self._loop.add_reader(self._sock, self._on_first)
+
+    def _on_first(self) -> None:
+        assert self._loop is not None
+        self._loop.remove_reader(self._sock)
+        self._serving = self._loop.create_task(self._serve())
+        self._serving.add_done_callback(self._told)
 
     async def _serve(self) -> None:
         self._runner = runner = await self._load()
@@ -78,9 +89,11 @@ class LateServer:
 
     def close(self) -> None:
         """Lets nobody in any more; who waits for the application is sent away."""
-        self.is_open = False
         if self._serving is not None:
             self._serving.cancel()
+        elif self._loop is not None and self.is_open:
+            self._loop.remove_reader(self._sock)
+        self.is_open = False
         if self._server is not None:
             self._server.close()
         self._sock.close()
@@ -95,7 +108,7 @@ class LateServer:
 
 
 class HttpListener:
-    """A listener for HTTP. It has its address and listens; what answers comes with `serve`.
+    """A listener for HTTP. It has its address and listens; what answers comes after `serve`, with who connects.
 
     Args:
         name: its name in the configuration.
@@ -153,7 +166,7 @@ class HttpListener:
         return 0 if self._mqtt is None else self._mqtt.connections
 
     def serve(self) -> None:
-        """Loads the application, and has it answer; does so once."""
+        """From now on the application is loaded for who connects, and answers; once."""
         self._server.serve()
 
     def configure(self, config: Config) -> None:

@@ -90,7 +90,7 @@ class BrokerListeners(OpenListeners[AnyListener]):
                 await self.open(name, options)
 
     def let_in(self) -> None:
-        """Has every open listener of MQTT listen, and after that those of HTTP load what answers.
+        """Has every open listener of MQTT listen, and after that those of HTTP load what answers who connects.
 
         Raises:
             StartError: an address cannot be had.

@@ -117,7 +117,7 @@ async def _jobs(broker: "BrokerView", name: str, options: ListenerOptions) -> Li
 
 
 async def _load_http() -> None:
-    """Loads what answers HTTP: a third of what a start takes. Clients of MQTT are served meanwhile."""
+    """Loads what answers HTTP, in about as long as a start takes. Clients of MQTT are served meanwhile."""
     await import_late("vmq.http.app")
 
 

@@ -27,9 +27,12 @@ async def test_mqtt_is_served_while_requests_wait_for_the_application(
     monkeypatch.setattr(listening, "_load_http", load)
     broker = Broker(listen=["http://127.0.0.1:0", "tcp://127.0.0.1:0"], data_dir=tmp_path)
     async with asyncio.timeout(60), broker:
-        assert not loads.is_set(), "clients come first"
+        async with peer_of(broker, 1) as client:
+            assert (await client.connect("c")).return_code == 0
+            assert not loads.is_set(), "nobody has asked"
         async with peer_of(broker, 0) as waiting, peer_of(broker, 1) as client:
             waiting.send(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            await loads.wait()
             assert (await client.connect("c")).return_code == 0
             assert not broker.health()
             loaded.set()

@@ -27,7 +27,7 @@ from vmq.cli.start.foreground import (
 from vmq.cli.terminal import settings
 from vmq.cli.terminal.console import CliError
 from vmq.cli.terminal.settings import ConfigOption, DataDirOption
-from vmq.runtime.process import keep_files_private, keep_freed_memory
+from vmq.runtime.process import keep_files_private, keep_freed_memory, reserve_file_table
 from vmq.runtime.scheduling import take_short_turns
 from vmq.version import __version__, is_compiled
 
@@ -361,10 +361,10 @@ def settle(config: "Config", keeps_memory: bool = False) -> None:
 def raise_file_limit() -> None:
     """Allow as many connections as the system lets this process have."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == hard:
-        return
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    except (OSError, ValueError) as problem:
-        # macOS reports a hard limit that it does not accept.
-        logger.warning("open files limited to %d: %s", soft, problem)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        except (OSError, ValueError) as problem:
+            # macOS reports a hard limit that it does not accept.
+            logger.warning("open files limited to %d: %s", soft, problem)
+    reserve_file_table()

@@ -153,7 +153,10 @@ def test_the_log_level_can_be_chosen(tmp_path: Path) -> None:
 def test_every_file_descriptor_that_the_system_grants_is_allowed(tmp_path: Path) -> None:
     with start(tmp_path, "--listen", ANY_PORT) as program:
         soft, hard = resource.prlimit(program.process.pid, resource.RLIMIT_NOFILE)
+        status = Path(f"/proc/{program.process.pid}/status").read_text()
     assert soft == hard
+    # The kernel's table of them is not to grow while clients connect.
+    assert int(status.partition("FDSize:")[2].split()[0]) >= min(hard, 65_536)
 
 
 def test_a_taken_port_is_an_error(tmp_path: Path, fresh_broker: BrokerFactory) -> None:
