@@ -101,6 +101,12 @@ def jobs(nodes: House) -> set[bytes]:
     }
 
 
+async def end(nodes: House) -> None:
+    """Nodes that are stopped would wait for the one that is dead, to hand their jobs over."""
+    for name in list(nodes.brokers):
+        await nodes.kill(name)
+
+
 async def comes_again(nodes: House, device: Device, name: str) -> None:
     """The node of a publisher dies; it goes on at another, or at that one when it is started anew."""
     died = service(nodes["a"]).here.incarnation
@@ -143,6 +149,7 @@ async def test_a_job_that_dies_with_its_node_is_added_when_it_comes_again(tmp_pa
         await until(lambda: bool(received(nodes, publisher.client_id)))
         await comes_again(nodes, publisher, "b")
         assert len(jobs(nodes)) == 1
+        await end(nodes)
 
 
 SENT_ON = {"hot": options("hot", "$jobs/mail;replicate=2")}
@@ -187,6 +194,7 @@ async def test_a_job_is_on_its_hosts_before_its_client_hears_of_it_from_another_
         machines = [sharing(nodes[each]).commit.machine for each in holders]
         assert sum(first in each.jobs for each in machines) >= 1 + dies
         assert jobs(nodes) == {first}
+        await end(nodes)
 
 
 async def test_a_job_that_is_done_and_forgotten_is_not_added_where_its_client_comes_again(
