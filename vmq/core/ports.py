@@ -168,6 +168,14 @@ class RetainedListener:
     def on_retained(self, registry: Any, message: Any) -> None:
         """One is kept, or erased if it has no payload."""
 
+    def on_subscribed(
+        self, registry: Any, subscriber: Any, granted: dict[str, int], hooks: Any
+    ) -> None:
+        """A client has subscribed, at the QoS of each filter, and gets what is retained here; `hooks` judge that.
+
+        Other nodes may not know of it.
+        """
+
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class StreamFinder:

@@ -12,7 +12,7 @@ from vmq_hooks.types import REFUSED_QOS, Subscription
 from vmq_hooks.verdicts import Refuse
 
 from vmq.core.context import CoreOptions
-from vmq.core.hook_sites import Answer, Pending
+from vmq.core.hook_sites import Answer, Hooks, Pending
 from vmq.core.output import Output
 from vmq.core.registry import Registry
 from vmq.core.retained import RetainedWalk
@@ -203,6 +203,8 @@ class Subscribing(Publisher):
             if pending is not None:
                 self.suspend(pending, lambda _: self.answer_subscribe(request, accepted))
                 return
+            told = self.core.retained_listener
+            told.on_subscribed(registry, subscriber, request.granted, self.judges())
         self.answer_subscribe(request, accepted)
 
     def has_room(self, subscriber: Subscriber, topic_filter: str) -> bool:
@@ -224,6 +226,10 @@ class Subscribing(Publisher):
         request.fresh = list(reversed(request.granted))
         self.send_retained(request)
 
+    def judges(self) -> Hooks:
+        """Whoever judges what it gets. Clients in the broker's own process have no hooks: all of its plugins do."""
+        return self.core.hooks if self.is_ours else self.hooks
+
     def tell_subscribed(self, accepted: list[Subscription]) -> None:
         hook = self.hooks.on_subscribe
         if hook is not None:
@@ -233,8 +239,7 @@ class Subscribing(Publisher):
         """Sends retained messages of the subscriptions that are new, so many topics at a time."""
         subscriber = self.subscriber
         assert subscriber is not None
-        # Clients in the broker's own process have no hooks: for these all of its plugins judge.
-        hooks = self.core.hooks if self.is_ours else self.hooks
+        hooks = self.judges()
         fresh = request.fresh
         left = NODES_A_STEP
         while fresh and left > 0 and not self.output.closing:

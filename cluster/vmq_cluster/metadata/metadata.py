@@ -108,6 +108,12 @@ class Metadata:
             if entry is not None:
                 yield from entry.dots()
 
+    def own_dots(self) -> NodeClock:
+        """The dots of what this incarnation has written."""
+        own = self._identity.incarnation
+        runs = self.clock.runs.get(own)
+        return NodeClock({own: list(runs)} if runs else {})
+
     def put(self, prefix: str, key: bytes, value: bytes) -> None:
         """Writes a value.
 

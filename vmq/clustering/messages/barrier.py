@@ -20,13 +20,22 @@ class BarrierRequest(NodeMessage, frozen=True, tag=3):
 
     def check(self) -> None:
         """Refuses what is no clock."""
-        try:
-            NodeClock.checked(self.clock)
-        except MalformedError as error:
-            raise ValueError(str(error)) from None
+        _check(self.clock)
 
 
 class BarrierReached(NodeMessage, frozen=True, tag=4):
-    """They have."""
+    """They have. `clock`: what this life of the node had written before it said so; versions before say none."""
 
     number: _Number
+    clock: WireClock = {}  # noqa: RUF012 - msgspec copies it
+
+    def check(self) -> None:
+        """Refuses what is no clock."""
+        _check(self.clock)
+
+
+def _check(clock: WireClock) -> None:
+    try:
+        NodeClock.checked(clock)
+    except MalformedError as error:
+        raise ValueError(str(error)) from None

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,6 +29,7 @@ from vmq.clustering.node.session_questions import SessionQuestions
 from vmq.clustering.node.storage_files import open_storage as open_whole
 from vmq.clustering.node.takeover import ClientTakeover
 from vmq.clustering.node.wills import ClusterWills
+from vmq.clustering.routing.late_retained import RETAINED, LateRetained
 from vmq.clustering.routing.retained import ClusterRetained
 from vmq.clustering.routing.routing import Routing
 from vmq.clustering.routing.subscribe_barrier import BarrierPropagation, SubscribeBarrier
@@ -225,8 +226,11 @@ class Clustering:
         self._directory = directory
         self._ending.callback(directory.flush)
         limit, clocks = self.options.suback_timeout, (core.clock, soon, loop.call_later)
-        prefixes = SUBSCRIBERS, SLOT_ROUTES
-        self._fencing = SubscribeBarrier(node, outboxes, directory.flush, limit, *clocks, prefixes)
+        # Before the barrier: what a wait ends with is still for those who wait.
+        retained = ClusterRetained(node, core, self._registries, self._find_registry, soon)
+        flushes, prefixes = (directory.flush, retained.flush), (SUBSCRIBERS, SLOT_ROUTES, RETAINED)
+        self._fencing = SubscribeBarrier(node, outboxes, flushes, limit, *clocks, prefixes)
+        retained.late = LateRetained(node, self._fencing, directory, loop.call_later)
         if self.options.suback_after == "cluster":
             core.propagation = BarrierPropagation(self._fencing, directory)
         is_first = directory.is_new
@@ -242,7 +246,6 @@ class Clustering:
         node.on(Resumed, lambda _: reconciler.start())
         directory.on_owner(reconciler.on_owner)
         core.sessions = directory
-        retained = ClusterRetained(node, core, self._registries, self._find_registry, soon)
         retained.attach(is_first, was_alone)
         self._ending.callback(retained.detach)
         node.on(Resumed, lambda _: retained.flush())
@@ -253,7 +256,7 @@ class Clustering:
             node.on(Resumed, lambda _: bans.attach(True, False))
         if was_alone:
             core.store.forget_alone()
-        self._flush_before_commits(directory, retained, node)
+        self._flush_before_commits(flushes)
         takeover = ClientTakeover(core, self._registries, node, outboxes, directory)
         takeover.start()
         self._ending.callback(takeover.stop)
@@ -271,14 +274,12 @@ class Clustering:
         # With a disk that is new it hears first what it had: rows that waited for it go behind those.
         when_heard(node, outboxes.open) if is_first else outboxes.open()
 
-    def _flush_before_commits(
-        self, directory: Directory, retained: ClusterRetained, node: ClusterNode
-    ) -> None:
+    def _flush_before_commits(self, flushes: Iterable[Callable[[], None]]) -> None:
         """What the store holds of a session or a topic, the metadata never lack."""
-        assert self._storage is not None
-        flushes = directory.flush, retained.flush, node.flush
+        node = self._node
+        assert self._storage is not None and node is not None
         before, before_sync = self._committer.before, self._committer.before_sync
-        for flush in (self._storage.mend, *flushes, node.check_stored):
+        for flush in (self._storage.mend, *flushes, node.flush, node.check_stored):
             before.append(flush)
             self._ending.callback(before.remove, flush)
         before_sync.append(self._storage.sync)

@@ -2,7 +2,8 @@
 
 A node keeps and looks them up as it would alone, in memory and in its store; the metadata follow at the end of the
 pass, before the store commits, and other nodes follow the metadata. Of two messages for one topic the last writer's
-stays. Live subscribers elsewhere get a message by its route; what comes by the metadata is for later subscriptions.
+stays. Live subscribers elsewhere get a message by its route; what comes by the metadata is for later subscriptions, and
+for those that are so new that it may have had no route to them (`late_retained`).
 
 Who published a message stands under a prefix of its own, which older nodes do not know: so the values are what they
 always were. It is written before the message where it is another than before; which of the two comes first to other
@@ -21,9 +22,12 @@ import msgspec
 from msgspec import Struct
 
 from vmq.clustering.directory.records import RecordError, decode_key, encode_key
+from vmq.clustering.routing.late_retained import RETAINED, LateRetained
 from vmq.core.context import Core
+from vmq.core.hook_sites import Hooks
 from vmq.core.ports import RetainedListener
 from vmq.core.registry import Registry
+from vmq.core.subscriber import Subscriber
 from vmq.mqtt.message import Message, Sourced
 from vmq.mqtt.packets import ProtocolError
 from vmq.mqtt.topics import decode_topic_name
@@ -33,9 +37,6 @@ from vmq_cluster.messages import MAX_VALUE
 from vmq_cluster.node import ClusterNode
 
 log = logging.getLogger("vmq.cluster")
-
-#: The prefix of the metadata under which they are: mountpoint, NUL, topic -> QoS (1 byte), payload.
-RETAINED: Final = "vmq.retained"
 
 #: The prefix under which their sources are: mountpoint, NUL, topic -> `RetainedSource`.
 SOURCES: Final = "vmq.retained.sources"
@@ -84,6 +85,8 @@ class ClusterRetained(RetainedListener):
         self._pending: dict[bytes, bytes | None] = {}
         #: Who published that; None: that is not known.
         self._sources: dict[bytes, RetainedSource | None] = {}
+        #: Sends what comes late to who has just subscribed.
+        self.late: LateRetained | None = None
         node.watch_steps(RETAINED, self._on_changes)
         node.watch_steps(SOURCES, self._on_sources)
 
@@ -143,6 +146,13 @@ class ClusterRetained(RetainedListener):
         self._pending[key] = _encode(message)
         self._sources[key] = _source_of(message) if message.payload else None
 
+    def on_subscribed(
+        self, registry: Registry, subscriber: Subscriber, granted: dict[str, int], hooks: Hooks
+    ) -> None:
+        """What `vmq.core.ports.RetainedListener.on_subscribed` is told."""
+        if self.late is not None:
+            self.late.on_subscribed(registry, subscriber, granted, hooks)
+
     def _write_source(self, key: bytes, source: RetainedSource | None) -> None:
         present = self._node.get(SOURCES, key)
         if source is None:
@@ -197,8 +207,13 @@ class ClusterRetained(RetainedListener):
             return
         registry = self._find(mountpoint)
         present = registry.retained.get(topic)
-        if present is None or not _is_same(present, message):
-            registry.keep_retained(topic, message)
+        if present is not None and _is_same(present, message):
+            return
+        is_kept = registry.keep_retained(topic, message)
+        # Another source alone is no news to a subscriber.
+        is_news = present is None or present.payload != message.payload
+        if self.late is not None and is_kept and is_news and (message.payload or present):
+            self.late.on_changed(registry, topic)
 
 
 def _encode(message: Message) -> bytes | None:

@@ -5,11 +5,14 @@ it once its clock contains them: routes follow the metadata within the step that
 apart; both may get lost, and writes come again, so fences do too. A node that goes down is no longer waited for, and
 nobody is for longer than a limit: the subscription holds here in any case, and there it comes. Only who is patient
 waits for every member, until it is back.
+
+Who waits for news is told once this node has seen all that the others had written before they answered, and what that
+is: nothing is missing here then of what was written there without the subscription, and only that may have been.
 """
 
 import logging
-from collections.abc import Callable, Iterable
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, Literal, NamedTuple
 
 from vmq.clustering.delivery.outboxes import Outboxes
 from vmq.clustering.directory.directory import Directory
@@ -31,16 +34,21 @@ AGAIN_AFTER: Final = 1.0
 _MOST_KEPT: Final = 1000
 
 
+#: Those that are up, no longer than the limit, which is told; all members, however long; those that are up, and what
+#: they have written, no longer than the limit.
+Kind = Literal["hasty", "patient", "news"]
+
+
 class _Asked(NamedTuple):
     """What somebody waits for."""
 
     prefix: str
     keys: Callable[[], Iterable[bytes]]
-    is_patient: bool
+    kind: Kind
 
 
 class _Wait:
-    """What one pass wrote, and who waits for it; `is_patient`: until all members have it, however long."""
+    """What one pass wrote, and who waits for it."""
 
     def __init__(
         self,
@@ -48,13 +56,17 @@ class _Wait:
         nodes: set[str],
         waiting: dict[Pending, None],
         began: float,
-        is_patient: bool,
+        kind: Kind,
     ) -> None:
         self.fence = fence
         self.nodes = nodes
         self.waiting = waiting
         self.began = began
-        self.is_patient = is_patient
+        self.is_patient = kind == "patient"
+        self.is_for_news = kind == "news"
+        #: What nodes that have answered had written, and that as far as it is not here.
+        self.heard = NodeClock()
+        self.news: dict[str, NodeClock] = {}
 
 
 class SubscribeBarrier:
@@ -63,7 +75,7 @@ class SubscribeBarrier:
     Args:
         node: which runs.
         outboxes: to the other nodes.
-        flush: puts what the pass changed into the metadata.
+        flushes: put what the pass changed into the metadata.
         limit: seconds that a SUBACK waits at most.
         clock: monotonic seconds.
         call_soon: calls back at the end of the pass.
@@ -74,7 +86,7 @@ class SubscribeBarrier:
         self,
         node: ClusterNode,
         outboxes: Outboxes,
-        flush: Callable[[], None],
+        flushes: Sequence[Callable[[], None]],
         limit: float,
         clock: Callable[[], float],
         call_soon: Callable[[Callable[[], None]], object],
@@ -84,7 +96,7 @@ class SubscribeBarrier:
         """`prefixes` are those of the metadata that anybody waits for."""
         self._node = node
         self._outboxes = outboxes
-        self._flush = flush
+        self._flushes = flushes
         self._limit = limit
         self._clock = clock
         self._call_soon = call_soon
@@ -113,20 +125,18 @@ class SubscribeBarrier:
         self,
         keys: Callable[[], Iterable[bytes]],
         prefix: str = SUBSCRIBERS,
-        *,
-        is_patient: bool = False,
+        kind: Kind = "hasty",
     ) -> Pending | None:
         """What is there when every node that is up has seen what is written; None if none is up.
 
-        `keys` says, at the end of the pass, under which keys of the metadata that is. Who `is_patient` waits for all
-        members, and as long as it takes; others no longer than the limit.
+        `keys` says, at the end of the pass, under which keys of the metadata that is.
         """
-        if not self._up and not is_patient:
+        if not self._up and kind != "patient":
             return None
         pending = Pending(lambda: self._cancel(pending))
         if not self._gathering:
             self._call_soon(self._send)
-        self._gathering[pending] = _Asked(prefix, keys, is_patient)
+        self._gathering[pending] = _Asked(prefix, keys, kind)
         return pending
 
     def set_up(self, up: Iterable[str]) -> None:
@@ -158,20 +168,24 @@ class SubscribeBarrier:
         gathered, self._gathering = self._gathering, {}
         if not gathered:
             return
-        hasty = {each: asked for each, asked in gathered.items() if not asked.is_patient}
-        patient = {each: asked for each, asked in gathered.items() if asked.is_patient}
+        kinds: dict[Kind, dict[Pending, _Asked]] = {}
+        for each, asked in gathered.items():
+            kinds.setdefault(asked.kind, {})[each] = asked
         if not self._node.is_running:
-            self._gathering = patient  # it may run again
-            _finish(hasty)
+            self._gathering = kinds.pop("patient", {})  # it may run again
+            for others in kinds.values():
+                _finish(others)
             return
         self._flush()
-        if hasty:
-            self._begin(hasty, False)
-        if patient:
-            self._begin(patient, True)
+        for kind, those in kinds.items():
+            self._begin(those, kind)
         self._look_later()
 
-    def _begin(self, gathered: dict[Pending, _Asked], is_patient: bool) -> None:
+    def _flush(self) -> None:
+        for flush in self._flushes:
+            flush()
+
+    def _begin(self, gathered: dict[Pending, _Asked], kind: Kind) -> None:
         dots = NodeClock()
         for each in gathered.values():
             for dot in self._node.dots(each.prefix, each.keys()):
@@ -180,8 +194,8 @@ class SubscribeBarrier:
         waiting = dict.fromkeys(gathered)
         self._number_of |= dict.fromkeys(gathered, self._number)
         fence = BarrierRequest(self._number, dots.runs)
-        nodes = self._members() if is_patient else set(self._up)
-        wait = _Wait(fence, nodes, waiting, self._clock(), is_patient)
+        nodes = self._members() if kind == "patient" else set(self._up)
+        wait = _Wait(fence, nodes, waiting, self._clock(), kind)
         self._waits[self._number] = wait
         self._ask(wait)
         self._maybe_finish(self._number, wait)
@@ -193,15 +207,28 @@ class SubscribeBarrier:
     def _on_passed(self, peer: str, passed: BarrierReached) -> None:
         wait = self._waits.get(passed.number)
         if wait is not None:
-            wait.nodes.discard(peer)
-            self._maybe_finish(passed.number, wait)
+            if wait.is_for_news and peer in wait.nodes:
+                wait.news[peer] = clock = NodeClock.checked(passed.clock)
+                wait.heard.merge(clock)
+                self._hear_news(passed.number, wait)
+            else:
+                wait.nodes.discard(peer)
+                self._maybe_finish(passed.number, wait)
+
+    def _hear_news(self, number: int, wait: _Wait) -> None:
+        """Who waits for what others had written may have it now."""
+        for peer, clock in list(wait.news.items()):
+            if self._node.has_seen(clock):
+                del wait.news[peer]
+                wait.nodes.discard(peer)
+        self._maybe_finish(number, wait)
 
     def _maybe_finish(self, number: int, wait: _Wait) -> None:
         if not wait.nodes:
             del self._waits[number]
             for each in wait.waiting:
                 del self._number_of[each]
-            _finish(wait.waiting)
+            _finish(wait.waiting, wait.heard)
 
     def _look_later(self) -> None:
         if self._waits and not self._is_watching:
@@ -221,9 +248,10 @@ class SubscribeBarrier:
             if wait.is_patient or (runs and now - wait.began < self._limit):
                 self._ask(wait)
                 continue
-            self.given_up += len(wait.waiting)
-            names = " ".join(sorted(wait.nodes))
-            log.warning("SUBACK sent before these nodes have the subscriptions: %s", names)
+            if not wait.is_for_news:
+                self.given_up += len(wait.waiting)
+                names = " ".join(sorted(wait.nodes))
+                log.warning("SUBACK sent before these nodes have the subscriptions: %s", names)
             wait.nodes.clear()
             self._maybe_finish(number, wait)
         self._look_later()
@@ -233,23 +261,33 @@ class SubscribeBarrier:
     def _on_fence(self, peer: str, fence: BarrierRequest) -> None:
         clock = NodeClock.checked(fence.clock)
         if self._node.has_seen(clock):
-            self._outboxes.send_quick(peer, BarrierReached(fence.number))
+            self._answer(peer, fence.number)
             return
         kept = self._kept.setdefault(peer, {})
         if len(kept) < _MOST_KEPT:
             kept[fence.number] = clock
 
+    def _answer(self, peer: str, number: int) -> None:
+        """What this pass has published so far went without the subscriptions, too."""
+        self._flush()
+        self._outboxes.send_quick(
+            peer, BarrierReached(number, self._node.machine.metadata.own_dots().runs)
+        )
+
     def _on_changes(self, _: list[Changed]) -> None:
+        for number, wait in list(self._waits.items()):
+            if wait.news:
+                self._hear_news(number, wait)
         for peer, kept in self._kept.items():
             for number, clock in list(kept.items()):
                 if self._node.has_seen(clock):
                     del kept[number]
-                    self._outboxes.send_quick(peer, BarrierReached(number))
+                    self._answer(peer, number)
 
 
-def _finish(waiting: Iterable[Pending]) -> None:
+def _finish(waiting: Iterable[Pending], heard: NodeClock | None = None) -> None:
     for pending in waiting:
-        pending.finish(None)
+        pending.finish(heard)
 
 
 class BarrierPropagation(Propagation):

@@ -228,7 +228,7 @@ class ClusterRoutes:
         if not filters or (slot, store) in self._releasing:
             return
         keys = [key_of(slot, by, each) for each in filters]
-        pending = barrier.wait(lambda: keys, SLOT_ROUTES, is_patient=True)
+        pending = barrier.wait(lambda: keys, SLOT_ROUTES, "patient")
 
         def then(_: object) -> None:
             if self._releasing.get((slot, store)) is not filters:

@@ -16,7 +16,7 @@ from tests.vmq.clustering.nodes import address, clustering, config, together
 from tests.vmq.support import Clock, House
 from vmq.broker import Broker
 from vmq.clustering.messages.barrier import BarrierReached, BarrierRequest
-from vmq.clustering.routing.subscribe_barrier import AGAIN_AFTER, SubscribeBarrier
+from vmq.clustering.routing.subscribe_barrier import AGAIN_AFTER, Kind, SubscribeBarrier
 from vmq.core.hook_sites import Pending
 from vmq.core.ports import Propagation
 from vmq.mqtt.message import Message
@@ -24,6 +24,7 @@ from vmq_cluster.clocks import Dot, NodeClock
 from vmq_cluster.effects import Changed, Resumed
 
 LIMIT = 5.0
+WRITTEN = {8: [1, 4]}
 
 
 class ClockNode:
@@ -31,6 +32,7 @@ class ClockNode:
 
     def __init__(self) -> None:
         self.is_running = True
+        self.machine = self.metadata = self
         self.name = "own"
         self.members = {"own": "", "x": "", "y": ""}
         self.clock = NodeClock()
@@ -48,6 +50,9 @@ class ClockNode:
 
     def has_seen(self, dots: NodeClock) -> bool:
         return self.clock.dominates(dots)
+
+    def own_dots(self) -> NodeClock:
+        return NodeClock(WRITTEN)
 
     def see(self, *counters: int) -> None:
         for each in counters:
@@ -70,7 +75,7 @@ class Side:
         self.fencing = SubscribeBarrier(
             cast("Any", self.node),
             cast("Any", self.outboxes),
-            self.flush,
+            [self.flush],
             LIMIT,
             self.clock,
             self.soon.append,
@@ -80,10 +85,8 @@ class Side:
     def flush(self) -> None:
         self.flushed += 1
 
-    def wait(self, name: str, *counters: int, is_patient: bool = False) -> Pending | None:
-        pending = self.fencing.wait(
-            lambda: [b"%d" % each for each in counters], is_patient=is_patient
-        )
+    def wait(self, name: str, *counters: int, kind: Kind = "hasty") -> Pending | None:
+        pending = self.fencing.wait(lambda: [b"%d" % each for each in counters], kind=kind)
         if pending is not None:
             pending.then = lambda _: self.done.append(name)
         return pending
@@ -123,6 +126,24 @@ def test_alone_nothing_is_waited_for(side: Side) -> None:
     assert not side.soon
 
 
+def test_who_waits_for_news_has_what_others_had_written_when_they_answered(
+    side: Side, caplog: pytest.LogCaptureFixture
+) -> None:
+    side.fencing.set_up(["x", "y"])
+    side.wait("c", 3, kind="news")
+    side.end_pass()
+    side.hear("y", BarrierReached(1))
+    side.hear("x", BarrierReached(1, {7: [10, 12]}))
+    side.node.see(10)
+    assert side.done == []
+    side.node.see(11)
+    assert side.done == ["c"]
+    side.wait("d", 4, kind="news")
+    side.end_pass()
+    side.advance(LIMIT)
+    assert (side.done, side.fencing.given_up, caplog.text) == (["c", "d"], 0, "")
+
+
 def test_one_fence_a_pass_until_all_that_are_up_have_answered(side: Side) -> None:
     side.fencing.set_up(["x", "y"])
     side.wait("c", 3)
@@ -155,7 +176,7 @@ def test_who_goes_down_is_no_longer_waited_for(side: Side) -> None:
 
 def test_who_is_patient_waits_for_every_member_until_it_is_back(side: Side) -> None:
     side.fencing.set_up(["x", "y"])
-    side.wait("c", 3, 4, is_patient=True)
+    side.wait("c", 3, 4, kind="patient")
     side.end_pass()
     side.hear("x", BarrierReached(1))
     side.fencing.set_up(["x"])
@@ -172,7 +193,7 @@ def test_who_is_patient_waits_for_every_member_until_it_is_back(side: Side) -> N
 
 def test_who_is_patient_does_not_wait_for_who_is_no_member_any_more(side: Side) -> None:
     side.fencing.set_up(["x"])
-    side.wait("c", 3, is_patient=True)
+    side.wait("c", 3, kind="patient")
     side.end_pass()
     side.hear("x", BarrierReached(1))
     assert side.done == []
@@ -203,7 +224,7 @@ def test_who_does_not_answer_is_asked_again_and_then_given_up(
 def test_where_the_node_has_failed_nobody_waits_on_but_who_is_patient(side: Side) -> None:
     side.fencing.set_up(["x"])
     side.wait("c", 3)
-    side.wait("p", 4, is_patient=True)
+    side.wait("p", 4, kind="patient")
     side.end_pass()
     side.node.is_running = False
     del side.node.members  # nobody can be asked for them any more
@@ -247,7 +268,7 @@ def test_who_is_patient_is_asked_for_when_the_node_goes_on(side: Side) -> None:
     side.fencing.set_up(["x"])
     side.node.is_running = False
     side.wait("c", 3)
-    side.wait("p", 4, is_patient=True)
+    side.wait("p", 4, kind="patient")
     side.end_pass()
     assert side.done == ["c"]
     assert side.sent() == []
@@ -261,11 +282,11 @@ def test_a_fence_is_answered_once_its_dots_are_seen(side: Side) -> None:
     side.node.see(1, 2, 3)
     side.hear("x", FENCE)
     side.hear("y", BarrierRequest(8, {7: [3, 4]}))
-    assert side.sent() == [("y", BarrierReached(8))]
+    assert side.sent() == [("y", BarrierReached(8, WRITTEN))]
     side.node.see(5)
     assert side.sent() == []
     side.node.see(4)
-    assert side.sent() == [("x", BarrierReached(1))]
+    assert side.sent() == [("x", BarrierReached(1, WRITTEN))]
     side.node.see(6)
     assert side.sent() == []
 
