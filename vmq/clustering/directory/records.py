@@ -12,6 +12,8 @@ from msgspec import Meta, Struct
 
 #: The prefix of the metadata under which the records are.
 SUBSCRIBERS: Final = "vmq.subscribers"
+#: That of retained messages: mountpoint, NUL, topic -> QoS (1 byte), payload.
+RETAINED: Final = "vmq.retained"
 
 _SEPARATOR: Final = "\0"  # in no client id and no mountpoint [MQTT-1.5.3-2]
 _NUL: Final = b"\0"

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from msgspec import Meta
+from msgspec import Meta, field
 
 from vmq.clustering.messages.base import NodeMessage
 from vmq_cluster.clocks import NodeClock
@@ -27,7 +27,7 @@ class BarrierReached(NodeMessage, frozen=True, tag=4):
     """They have. `clock`: what this life of the node had written before it said so; versions before say none."""
 
     number: _Number
-    clock: WireClock = {}  # noqa: RUF012 - msgspec copies it
+    clock: WireClock = field(default_factory=dict)
 
     def check(self) -> None:
         """Refuses what is no clock."""

@@ -14,7 +14,7 @@ from vmq.clustering.delivery.redirect import Redirect
 from vmq.clustering.directory.directory import Directory
 from vmq.clustering.directory.heard import when_heard
 from vmq.clustering.directory.reconcile import Reconciler
-from vmq.clustering.directory.records import SUBSCRIBERS
+from vmq.clustering.directory.records import RETAINED, SUBSCRIBERS
 from vmq.clustering.messages.codec import VERSIONS
 from vmq.clustering.node.admission import LEAVES, Admission
 from vmq.clustering.node.bans import ClusterBans
@@ -29,7 +29,7 @@ from vmq.clustering.node.session_questions import SessionQuestions
 from vmq.clustering.node.storage_files import open_storage as open_whole
 from vmq.clustering.node.takeover import ClientTakeover
 from vmq.clustering.node.wills import ClusterWills
-from vmq.clustering.routing.late_retained import RETAINED, LateRetained
+from vmq.clustering.routing.late_retained import LateRetained
 from vmq.clustering.routing.retained import ClusterRetained
 from vmq.clustering.routing.routing import Routing
 from vmq.clustering.routing.subscribe_barrier import BarrierPropagation, SubscribeBarrier

@@ -11,10 +11,10 @@ too, for some seconds: so the last one that a client gets is the one that stays.
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from vmq.clustering.directory.directory import Directory
-from vmq.clustering.directory.records import encode_key
+from vmq.clustering.directory.records import RETAINED, encode_key
 from vmq.clustering.routing.subscribe_barrier import SubscribeBarrier
 from vmq.core.hook_sites import Hooks
 from vmq.core.registry import Registry
@@ -25,8 +25,6 @@ from vmq.protocol.retain_source import send_retained
 from vmq_cluster.clocks import NodeClock
 from vmq_cluster.node import ClusterNode
 
-#: The prefix of the metadata under which retained messages are: mountpoint, NUL, topic -> QoS (1 byte), payload.
-RETAINED: Final = "vmq.retained"
 #: Seconds for which a topic that was sent is sent again.
 AFTER: Final = 5.0
 #: SUBSCRIBEs that are seen to at a time, and topics of one; others have what they were sent first.
@@ -51,7 +49,9 @@ class _Fresh:
 
     def filter_of(self, topic: str) -> str:
         """A filter by which the client is to get a topic still; "" if there is none."""
-        if self.subscriber.output is not self.output:
+        if self.subscriber.output is not self.output or (
+            self.is_known and topic not in self.topics
+        ):
             return ""
         here = (each for each in self.granted if matches(each, topic))
         return next((each for each in here if self.subscriber.find(each) is not None), "")
@@ -110,30 +110,31 @@ class LateRetained:
 
     def on_changed(self, registry: Registry, topic: str) -> None:
         """Another node has written what is retained of a topic, or that nothing is."""
-        for each in self._fresh:
-            if each.registry is not registry:
-                continue
-            if each.is_known and topic in each.topics:
+        those = [
+            each for each in self._fresh if each.registry is registry and each.filter_of(topic)
+        ]
+        for each in those:
+            if each.is_known:
                 each.send(topic)
-            elif not each.is_known and len(each.topics) < _MOST_TOPICS and each.filter_of(topic):
+            elif len(each.topics) < _MOST_TOPICS:
                 each.topics.add(topic)
-        registry.core.outbox.flush()
+        if those:
+            registry.core.outbox.flush()
 
-    def _on_known(self, fresh: _Fresh, heard: Any) -> None:
-        """Every node that is up routes to it, and what they `heard` had written before has come."""
+    def _on_known(self, fresh: _Fresh, heard: NodeClock) -> None:
+        """Every node that is up routes to it; what those had written before has come, and was `heard`."""
         fresh.is_known = True
-        fresh.topics = {each for each in fresh.topics if not self._is_live(fresh, each, heard)}
-        for each in fresh.topics:
-            fresh.send(each)
-        fresh.registry.core.outbox.flush()
+        # What these have written else, and this node, has come live.
+        routing = heard.runs.keys() | self._node.machine.metadata.own_dots().runs.keys()
+        for topic in list(fresh.topics):
+            key = encode_key(fresh.registry.mountpoint, topic)
+            dots = list(self._node.dots(RETAINED, [key]))
+            if any(each[0] in routing and each not in heard for each in dots):
+                fresh.topics.discard(topic)
+            else:
+                fresh.send(topic)
         if fresh.topics:
+            fresh.registry.core.outbox.flush()
             self._call_later(AFTER, lambda: self._fresh.pop(fresh))
         else:
             del self._fresh[fresh]
-
-    def _is_live(self, fresh: _Fresh, topic: str, heard: NodeClock) -> bool:
-        """Whether the topic was written since by a node that routes to it, or by this one."""
-        key = encode_key(fresh.registry.mountpoint, topic)
-        own = self._node.machine.metadata.own_dots()
-        dots = list(self._node.dots(RETAINED, [key]))
-        return any(each in own or (each[0] in heard.runs and each not in heard) for each in dots)

@@ -21,8 +21,8 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from vmq.clustering.directory.records import RecordError, decode_key, encode_key
-from vmq.clustering.routing.late_retained import RETAINED, LateRetained
+from vmq.clustering.directory.records import RETAINED, RecordError, decode_key, encode_key
+from vmq.clustering.routing.late_retained import LateRetained
 from vmq.core.context import Core
 from vmq.core.hook_sites import Hooks
 from vmq.core.ports import RetainedListener

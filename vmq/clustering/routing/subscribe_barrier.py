@@ -62,9 +62,8 @@ class _Wait:
         self.nodes = nodes
         self.waiting = waiting
         self.began = began
-        self.is_patient = kind == "patient"
-        self.is_for_news = kind == "news"
-        #: What nodes that have answered had written, and that as far as it is not here.
+        self.kind = kind
+        #: For news: what nodes had written when they answered, and by peer what of that is not here.
         self.heard = NodeClock()
         self.news: dict[str, NodeClock] = {}
 
@@ -146,7 +145,7 @@ class SubscribeBarrier:
             del self._kept[peer]
         members = self._members()
         for number, wait in list(self._waits.items()):
-            wait.nodes &= members if wait.is_patient else self._up
+            wait.nodes &= members if wait.kind == "patient" else self._up
             self._maybe_finish(number, wait)
 
     def _members(self) -> set[str]:
@@ -174,7 +173,7 @@ class SubscribeBarrier:
         if not self._node.is_running:
             self._gathering = kinds.pop("patient", {})  # it may run again
             for others in kinds.values():
-                _finish(others)
+                _finish(others, NodeClock())
             return
         self._flush()
         for kind, those in kinds.items():
@@ -201,19 +200,16 @@ class SubscribeBarrier:
         self._maybe_finish(self._number, wait)
 
     def _ask(self, wait: _Wait) -> None:
-        for peer in sorted(wait.nodes & self._up):
+        for peer in sorted(wait.nodes & self._up - wait.news.keys()):
             self._outboxes.send_quick(peer, wait.fence)
 
     def _on_passed(self, peer: str, passed: BarrierReached) -> None:
         wait = self._waits.get(passed.number)
-        if wait is not None:
-            if wait.is_for_news and peer in wait.nodes:
-                wait.news[peer] = clock = NodeClock.checked(passed.clock)
-                wait.heard.merge(clock)
-                self._hear_news(passed.number, wait)
-            else:
-                wait.nodes.discard(peer)
-                self._maybe_finish(passed.number, wait)
+        # What was written after the first answer went to the subscription.
+        if wait is not None and peer in wait.nodes and peer not in wait.news:
+            wait.news[peer] = NodeClock.checked(passed.clock if wait.kind == "news" else {})
+            wait.heard.merge(wait.news[peer])
+            self._hear_news(passed.number, wait)
 
     def _hear_news(self, number: int, wait: _Wait) -> None:
         """Who waits for what others had written may have it now."""
@@ -242,13 +238,15 @@ class SubscribeBarrier:
         runs = self._node.is_running
         members = self._members() if runs else set()
         for number, wait in list(self._waits.items()):
-            if wait.is_patient and runs:
+            if wait.kind == "patient" and runs:
                 wait.nodes &= members
                 self._maybe_finish(number, wait)
-            if wait.is_patient or (runs and now - wait.began < self._limit):
+            if wait.kind == "patient" or (runs and now - wait.began < self._limit):
                 self._ask(wait)
+                if wait.news:  # the last of it may be nothing that is watched
+                    self._hear_news(number, wait)
                 continue
-            if not wait.is_for_news:
+            if wait.kind == "hasty":
                 self.given_up += len(wait.waiting)
                 names = " ".join(sorted(wait.nodes))
                 log.warning("SUBACK sent before these nodes have the subscriptions: %s", names)
@@ -285,7 +283,7 @@ class SubscribeBarrier:
                     self._answer(peer, number)
 
 
-def _finish(waiting: Iterable[Pending], heard: NodeClock | None = None) -> None:
+def _finish(waiting: Iterable[Pending], heard: NodeClock) -> None:
     for pending in waiting:
         pending.finish(heard)
 

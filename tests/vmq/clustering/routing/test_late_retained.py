@@ -7,22 +7,18 @@ from typing import Any, cast
 import pytest
 
 from tests.support import wire as mqtt
-from tests.vmq.clustering.fakes import Member
 from tests.vmq.clustering.house import house
 from tests.vmq.clustering.routing.test_routing import Three
 from tests.vmq.sockets import session_of
 from tests.vmq.support import Client
+from vmq.clustering.directory.records import RETAINED
 from vmq.clustering.routing.late_retained import AFTER, LateRetained
 from vmq.core.hook_sites import Pending
 from vmq_cluster.clocks import Dot, NodeClock
 
 
-def dot_of(time: int, name: str) -> Dot:
-    return ord(name), time
-
-
 class Late:
-    """Node b; what others say of its subscriptions is for the test to say."""
+    """Node b; what others say of its subscriptions is for the test to say. Names stand for incarnations."""
 
     def __init__(self, three: Three) -> None:
         self.is_alone = False
@@ -37,21 +33,21 @@ class Late:
         self.later.append((seconds, then))
 
     def dots(self, prefix: str, keys: Iterable[bytes]) -> list[Dot]:
-        """The name of a node stands for its incarnation."""
-        return [dot_of(*self.node.stamps[prefix, each]) for each in keys]
+        stamps = [self.node.stamps[prefix, each] for each in keys]
+        return [(ord(name), time) for time, name in stamps]
 
-    def own_dots(self) -> list[Dot]:
-        return [dot_of(*each) for each in self.node.stamps.values() if each[1] == "b"]
+    def own_dots(self) -> NodeClock:
+        return NodeClock({ord("b"): [1, 100]})
 
     def wait(self, keys: Callable[[], Iterable[bytes]], kind: str) -> Pending | None:
         assert kind == "news"
         self.waits.append(Pending(lambda: None))
         return None if self.is_alone else self.waits[-1]
 
-    def hear(self, *members: Member) -> None:
-        """All route to the subscriptions; what these had written before has come."""
+    def hear(self, **times: int) -> None:
+        """All route to the subscriptions; what these had written up to a time has come."""
         [wait] = self.waits
-        wait.finish(NodeClock({ord(each.name): [1, each.node.time + 1] for each in members}))
+        wait.finish(NodeClock({ord(name): [1, time + 1] for name, time in times.items()}))
 
 
 @pytest.fixture
@@ -76,23 +72,21 @@ def test_what_a_node_publishes_that_does_not_route_to_a_subscriber_yet_comes_as_
     publisher.publish("u/1", b"on", 1, retain=True)
     three.settle()
     assert got(client) == []
-    late.hear(three.a, three.c)
+    late.hear(a=three.a.node.time, c=0)
     assert got(client) == [("t/1", b"on", True)]
 
 
 def test_what_comes_live_does_not_come_twice(three: Three, late: Late) -> None:
     client = three.b.house.subscriber("c", ("#", 1))
     three.settle()
-    here = three.b.house.client("here")
+    known_at = three.a.node.time
     three.a.house.client("p").publish("t/1", b"on", 1, retain=True)
-    before = three.a.node.time
     three.settle()
     three.c.house.client("q").publish("t/2", b"on", 1, retain=True)
     three.settle()
-    here.publish("t/2", b"own", 1, retain=True)
+    three.b.house.client("here").publish("t/2", b"own", 1, retain=True)
     three.settle()
-    three.a.node.time = before
-    late.hear(three.a)
+    late.hear(a=known_at)
     wanted = [("t/1", b"on", False), ("t/2", b"on", False), ("t/2", b"own", False)]
     assert got(client) == wanted
     assert not late.later, "nothing is kept of it"
@@ -102,26 +96,29 @@ def test_the_last_value_that_comes_is_the_one_that_stays(three: Three, late: Lat
     """What comes late may come behind what is newer, which came live: so that comes once more."""
     client = three.b.house.subscriber("c", ("t/#", 1))
     publisher = three.a.house.client("p")
-    publisher.publish("t/1", b"1", 1, retain=True)
-    three.a.end_pass()
-    older, three.a.node.written = three.a.node.written, []
-    three.b.end_pass()
-    three.a.node.hear(*three.b.node.written)
-    late_clock = three.a.node.time
-    publisher.publish("t/1", b"2", 1, retain=True)
-    three.a.end_pass()
-    newer, three.a.node.written = three.a.node.written, []
+    written: list[list[Any]] = []
+    for payload in (b"1", b"2"):
+        publisher.publish("t/1", payload, 1, retain=True)
+        three.a.end_pass()
+        written.append(three.a.node.written)
+        three.a.node.written = []
+        three.b.end_pass()
+        three.a.node.hear(*three.b.node.written)
     three.settle()
+    older, newer = written
     three.b.node.hear(*older)
-    three.a.node.time, late_clock = late_clock, three.a.node.time
-    late.hear(three.a)
-    three.a.node.time = late_clock
+    prefix, key, _, stamp = older[-1]
+    assert prefix == RETAINED
+    late.hear(a=stamp[0])
     three.b.node.hear(*newer)
     assert got(client) == [("t/1", b"2", False), ("t/1", b"1", True), ("t/1", b"2", True)]
+    publisher.publish("t/2", b"x", 1, retain=True)
+    three.settle()
+    assert got(client) == [("t/2", b"x", False)], "others come live"
     [(seconds, then)] = late.later
     assert seconds == AFTER
     then()
-    three.b.node.hear((older[0][0], older[0][1], b"\x003"))
+    three.b.node.hear((prefix, key, b"\x003"))
     assert got(client) == []
 
 
@@ -133,7 +130,7 @@ def test_what_is_erased_late_comes_as_it_does_to_others(three: Three, late: Late
     publisher.publish("t/1", b"", 1, retain=True)
     publisher.publish("t/2", b"", 1, retain=True)
     three.settle()
-    late.hear(three.a)
+    late.hear(a=three.a.node.time)
     assert got(client) == [("t/1", b"on", True), ("t/1", b"", False)]
 
 
@@ -149,7 +146,7 @@ def test_who_is_not_subscribed_or_alone_gets_nothing(three: Three, late: Late, h
     client.take()
     three.a.house.client("p").publish("t/1", b"on", 1, retain=True)
     three.settle()
-    late.hear(three.a)
+    late.hear(a=three.a.node.time)
     assert got(client) == []
 
 

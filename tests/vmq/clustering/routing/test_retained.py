@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from tests.vmq.clustering.fakes import Member, settle
 from tests.vmq.clustering.routing.test_routing import Three
-from vmq.clustering.directory.records import encode_key
-from vmq.clustering.routing.late_retained import RETAINED
+from vmq.clustering.directory.records import RETAINED, encode_key
 from vmq.clustering.routing.retained import SOURCES
 from vmq.mqtt.message import Message, Sourced
 from vmq_cluster.messages import MAX_VALUE

@@ -88,8 +88,12 @@ class Side:
     def wait(self, name: str, *counters: int, kind: Kind = "hasty") -> Pending | None:
         pending = self.fencing.wait(lambda: [b"%d" % each for each in counters], kind=kind)
         if pending is not None:
-            pending.then = lambda _: self.done.append(name)
+            pending.then = lambda heard: self.on_done(name, heard)
         return pending
+
+    def on_done(self, name: str, heard: NodeClock) -> None:
+        self.done.append(name)
+        self.heard = heard
 
     def end_pass(self) -> None:
         soon = list(self.soon)
@@ -134,10 +138,15 @@ def test_who_waits_for_news_has_what_others_had_written_when_they_answered(
     side.end_pass()
     side.hear("y", BarrierReached(1))
     side.hear("x", BarrierReached(1, {7: [10, 12]}))
+    side.hear("x", BarrierReached(1, {7: [10, 20]}))
     side.node.see(10)
-    assert side.done == []
-    side.node.see(11)
+    side.sent()
+    side.advance(AGAIN_AFTER)
+    assert (side.done, side.sent()) == ([], []), "who has answered is not asked again"
+    side.node.clock.add((7, 11))
+    side.advance(AGAIN_AFTER)
     assert side.done == ["c"]
+    assert side.heard == NodeClock({7: [10, 12]})
     side.wait("d", 4, kind="news")
     side.end_pass()
     side.advance(LIMIT)
