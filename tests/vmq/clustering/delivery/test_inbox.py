@@ -276,6 +276,7 @@ async def test_a_handler_that_fails_is_logged_and_holds_up_nobody(
 @patch("vmq.persistence.group_commit.RETRY_AFTER", 0.05)
 async def test_a_node_whose_store_cannot_write_takes_nothing_until_it_can(tmp_path: Path) -> None:
     async with sides(tmp_path) as (a, b):
+        await until(lambda: not a.outboxes._outboxes["b"].messages)  # of wills, as they met
         with patch.object(b.running.parts.committer, "write", full):
             a.send(b"1")
             await until(lambda: b.store.failing)
