@@ -74,10 +74,12 @@ class Lane(Waiter):
         self.last = held
         self.size += len(data) + HELD_OVERHEAD
 
-    def starts_with(self, head: int) -> bool:
-        """Whether a packet of this kind is the first that waits."""
-        first = self.first
-        return first is not None and len(first.data) > 0 and first.data[0] == head
+    def has_connack(self) -> bool:
+        """Whether a CONNACK is the first packet that waits."""
+        held = self.first
+        while held is not None and not held.data:
+            held = held.next
+        return held is not None and held.data[0] == CONNACK_HEAD
 
     def is_far(self) -> bool:
         """Whether something of it waits for more than this machine."""
@@ -241,6 +243,13 @@ class Output:
             deliveries is not None and deliveries.first is not None
         )
 
+    def hold_delivery(self, needs: Need | None, data: bytes) -> None:
+        """Has deliveries wait, or all that come from now on if there are none."""
+        lane = self.deliveries
+        if lane is None:
+            self.deliveries = lane = Lane(self)
+        lane.add(needs, data)
+
     def forget_far(self) -> None:
         """The connection ends: answers that wait for other nodes are not given, nor what is behind them."""
         answers, deliveries = self.answers, self.deliveries
@@ -379,8 +388,10 @@ class Outbox:
             if lane is None:
                 output.answers = lane = Lane(output)
             lane.add(answer_needs, answers)
+            if answer_needs is not None and answers and answers[0] == CONNACK_HEAD:
+                output.hold_delivery(answer_needs, b"")  # nothing comes before it [MQTT-3.2.0-1]
             answers = b""
-        is_greeted = lane is None or not lane.starts_with(CONNACK_HEAD)  # [MQTT-3.2.0-1]
+        is_greeted = lane is None or not lane.has_connack()
         lane = output.deliveries
         is_far_off = is_far(delivery_needs) or (lane is not None and lane.is_far())
         if pings and not (is_greeted and is_far_off):
@@ -389,9 +400,7 @@ class Outbox:
         if delivery_needs is not None or (
             deliveries and lane is not None and lane.first is not None
         ):
-            if lane is None:
-                output.deliveries = lane = Lane(output)
-            lane.add(delivery_needs, deliveries)
+            output.hold_delivery(delivery_needs, deliveries)
             deliveries = b""
         output.on_held()
         now = answers + deliveries + pings
