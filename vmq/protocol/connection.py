@@ -187,6 +187,7 @@ class Connection(CorkedOutput):
     def go_on(self) -> None:
         if self.closing:
             return
+        self.seen = self.core.clock()  # it waited for us
         self.run_pass(True)
         if not self.awaits_verdict():
             self.resume_from(VERDICT)
@@ -211,12 +212,11 @@ class Connection(CorkedOutput):
             self.watch.look()
 
     def limit(self, rate: int | None, lifetime: int | None) -> None:
-        now = self.core.clock()
         if rate is not None:
             self.own_rate = float(rate)
             self.set_rates()
         if lifetime is not None:
-            self.dies_at = now + lifetime if lifetime else 0.0
+            self.dies_at = self.core.clock() + lifetime if lifetime else 0.0
             self.watch.wake()
 
     def judge_again(self, until: float) -> None:

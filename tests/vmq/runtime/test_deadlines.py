@@ -81,7 +81,9 @@ async def test_a_client_is_not_blamed_for_the_session_that_it_waits_for(house: H
         await turns()
         client.expect(b"\x20\x02\x00\x00")
         # From now on it has to show that it lives.
-        house.clock.advance(16)
+        await woken_after(house, watch, 14.9)
+        assert not client.is_closed()
+        await woken_after(house, watch, 0.1)
         watch.wake()
         await end_of(client)
 
