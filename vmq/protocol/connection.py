@@ -349,8 +349,8 @@ class Connection(CorkedOutput):
             self.transport = None
             self.peer_ended = True
             self.end_error = error
-            if self.state == BUSY:
-                self.ask_for_pass()
+            self.resume_from(REPLIES)  # nobody is left to take them
+            self.ask_for_pass()
             return
         self.end_now(error)
 
