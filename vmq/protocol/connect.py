@@ -9,6 +9,7 @@ from vmq_hooks.types import Message as SeenMessage
 from vmq_hooks.types import Peer
 from vmq_hooks.verdicts import Refuse
 
+from vmq.core.context import CoreOptions
 from vmq.core.registry import Registry
 from vmq.core.subscriber import OURS
 from vmq.mqtt.packets import (
@@ -101,10 +102,16 @@ def code_of(refusal: Refuse, bad_credentials: int) -> int:
     return bad_credentials if refusal.bad_credentials else REFUSED_NOT_AUTHORISED
 
 
-def check_will(connect: Connect, longest: int) -> None:
-    """Refuses a will with a payload of more than `longest` bytes; 0 is no limit."""
-    if longest and connect.has_will and len(connect.will_payload) > longest:
+def check_will(connect: Connect, options: CoreOptions) -> None:
+    """Refuses a will that could not be published: with too large a payload, or a topic of too many levels."""
+    if not connect.has_will:
+        return
+    size, depth = options.max_message_size, options.topic_max_depth
+    if size and len(connect.will_payload) > size:
         raise ConnectRefused("the will's payload is above max_message_size", REFUSED_NOT_AUTHORISED)
+    if depth and connect.will_topic.count(b"/") >= depth:
+        text = "the will's topic has more levels than topic_max_depth"
+        raise ConnectRefused(text, REFUSED_NOT_AUTHORISED)
 
 
 def refuse_will(refusal: Refuse, connect: Connect) -> ConnectRefused:

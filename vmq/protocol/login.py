@@ -152,7 +152,7 @@ class ClientLogin:
     def authorise_will(self) -> None:
         """Asks whether the client may publish its will, if it has one."""
         client, connect = self.client, self.connect
-        check_will(connect, client.options.max_message_size)
+        check_will(connect, client.options)
         hook = client.hooks.auth_on_publish
         if hook is None or not connect.has_will:
             self.claim()

@@ -4,7 +4,7 @@ from typing import Any
 
 from vmq_hooks import Refuse
 
-from tests.support.wire import connect_packet
+from tests.support.wire import Will, connect_packet
 from tests.vmq.hook_sites import listen
 from tests.vmq.support import Client, House
 from vmq.core.context import CoreOptions
@@ -65,6 +65,12 @@ def test_a_long_user_name_takes_no_more_memory_than_a_short_one() -> None:
     house = House(change=allow_two_connects)
     Client(house).send(connect_packet("c", username="x" * 10_000))
     assert [len(each) for each in house.registry.flapping.young] == [32]
+
+
+def test_a_will_that_has_no_topic_to_be_published_to_is_refused(house: House) -> None:
+    house.options.topic_max_depth = 3
+    for topic, code in (("a/b/c", 0), ("a/b/c/d", 5)):
+        Client(house).ask(connect_packet("c", will=Will(topic)), bytes((0x20, 2, 0, code)))
 
 
 def by_password(*arguments: Any) -> Refuse | None:
