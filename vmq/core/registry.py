@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable
-from itertools import islice
+from itertools import islice, takewhile
 
 from vmq_hooks.types import SubscriberId
 
@@ -216,8 +216,9 @@ class Registry(AwaySessions):
         if limit <= 0:
             return 0
         oldest = self.now_ms() - int(limit * 1000)
-        away = (client_id for client_id, since in self.offline.items() if since <= oldest)
-        expired = list(islice(away, most))
+        # Who left first stands in front: those who may stay are not looked through.
+        over = takewhile(lambda away: away[1] <= oldest, self.offline.items())
+        expired = [client_id for client_id, _ in islice(over, most)]
         for client_id in expired:
             self.end_session(self.subscribers[client_id])
             self.core.counters.client_expired += 1

@@ -1,5 +1,7 @@
 """Who is registered, and what a publish does, beyond what tests/conformance asks a broker."""
 
+from typing import Any
+
 import pytest
 
 from tests.support.wire import SUBACK, subscribe_packet
@@ -36,6 +38,22 @@ def test_who_came_back_does_not_expire(durable: House) -> None:
     client.disconnect()
     assert durable.expired_after(9) == 0
     assert durable.expired_after(1) == 1
+
+
+def test_who_may_stay_is_not_looked_through(durable: House) -> None:
+    durable.options.persistent_client_expiration = 10.0
+    for name in "abc":
+        durable.client(name, clean=False).disconnect()
+        durable.pass_time(4)
+    looked: list[str] = []
+
+    class Seen(dict[str, int]):
+        def items(self) -> Any:
+            return (looked.append(each[0]) or each for each in super().items())
+
+    durable.registry.offline = Seen(durable.registry.offline)
+    assert durable.expired_after(0) == 1
+    assert looked == ["a", "b"]
 
 
 def test_by_default_nothing_expires(durable: House) -> None:
