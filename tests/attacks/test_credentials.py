@@ -1,8 +1,7 @@
-"""Who gets in who should not, or past a limit: through the files of users and rules, wills, and puts."""
+"""Who gets in who should not, or past a limit: through the files of users and rules."""
 
-from tests.conftest import BrokerFactory
 from tests.support.guarded import Guarded
-from tests.support.wire import CONNACK, Will, Wire, connect_packet, publish_packet
+from tests.support.wire import CONNACK, connect_packet, publish_packet
 
 ACL = "user alice\ntopic jobs/#\nuser bob\ntopic jobs/#\n"
 
@@ -24,18 +23,3 @@ def test_the_code_for_wrong_credentials_is_an_option(guarded: Guarded) -> None:
     wire.send(connect_packet("a", username="alice", password="wrong"))
     assert wire.expect(CONNACK).return_code == 5
     wire.expect_closed()
-
-
-def test_a_will_above_max_message_size_is_refused(fresh_broker: BrokerFactory) -> None:
-    broker = fresh_broker(env={"VMQ_LIMITS__MAX_MESSAGE_SIZE": "100"})
-    with Wire.connect_tcp(broker.tcp) as wire:
-        wire.send(connect_packet("large", will=Will("w", b"x" * 101)))
-        assert wire.expect(CONNACK).return_code == 5
-        wire.expect_closed()
-    broker.wait_log("client=large .*the will's payload is above max_message_size")
-    watcher = Wire.connected(broker.tcp, "watcher")
-    watcher.subscribe(("w", 0))
-    leaving = Wire.connected(broker.tcp, "fits", will=Will("w", b"x" * 100))
-    leaving.close()
-    watcher.expect_publish("w", b"x" * 100)
-    watcher.close()

@@ -436,8 +436,8 @@ class LimitOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         int,
         Meta(
             ge=0,
-            description="Levels of a topic; PUBLISH to a deeper one closes the connection, "
-            "a deeper filter is answered with failure (0x80).",
+            description="Levels of a topic; PUBLISH to a deeper one closes the connection, a will on one is "
+            "refused, a deeper filter is answered with failure (0x80).",
             extra=_LIVE,
         ),
     ] = 128

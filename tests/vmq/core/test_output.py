@@ -4,18 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.wire import (
-    CONNACK,
-    PINGREQ_BYTES,
-    PINGRESP,
-    PINGRESP_BYTES,
-    PUBACK,
-    PUBLISH,
-    SUBACK,
-    connect_packet,
-    publish_packet,
-    subscribe_packet,
-)
+from tests.support import wire as mqtt
+from tests.support.wire import PINGREQ_BYTES, PINGRESP_BYTES, connect_packet
 from tests.vmq.support import Client, House
 from vmq.core.output import Outbox, Output
 from vmq.durable import ALL, Confirmations, Durable
@@ -129,23 +119,22 @@ def test_nothing_passes_a_connack_that_waits(durable: House) -> None:
     assert rest == PINGRESP_BYTES + delivery(1)
 
 
-def test_nothing_passes_a_connack_that_waits_with_answers_behind_it(durable: House) -> None:
+def test_nothing_passes_a_connack_that_waits_with_other_answers(durable: House) -> None:
     durable.subscriber("away", ("t", 1), clean=False).disconnect()
     client = Client(durable)
-    message = publish_packet("t", b"x", qos=1, packet_id=2)
-    client.send(connect_packet("c"), subscribe_packet(1, ("t", 0)), message, PINGREQ_BYTES)
-    assert [each.type for each in client.take()] == [CONNACK, SUBACK, PUBACK, PUBLISH, PINGRESP]
+    message = mqtt.publish_packet("t", b"x", qos=1, packet_id=2)
+    client.send(connect_packet("c"), mqtt.subscribe_packet(1, ("t", 0)), message, PINGREQ_BYTES)
+    kinds = [mqtt.CONNACK, mqtt.SUBACK, mqtt.PUBACK, mqtt.PUBLISH, mqtt.PINGRESP]
+    assert [each.type for each in client.take()] == kinds
 
 
-def test_later_deliveries_come_behind_a_connack_whatever_it_waits_for(house: House) -> None:
+def test_nothing_of_later_passes_does_whatever_it_waits_for(house: House) -> None:
     client, other_nodes = patient_client(house), Durable()
     output, outbox = client.connection, house.core.outbox
     output.write_after(outbox.stored, 1)  # it was accepted in a pass of its own
     outbox.flush()
     output.answer_after(other_nodes, 1)
-    output.add(CONNACK_NEW)
-    outbox.flush()
-    for piece in (delivery(1), PINGRESP_BYTES):
+    for piece in (CONNACK_NEW, delivery(1), PINGRESP_BYTES):
         output.add(piece)
         outbox.flush()
     outbox.release(1)

@@ -4,24 +4,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.wire import (
-    PUBCOMP,
-    PUBREL,
-    puback_packet,
-    pubcomp_packet,
-    publish_packet,
-    pubrec_packet,
-    pubrel_packet,
-)
+from tests.support import wire as mqtt
 from tests.vmq.support import Client, House
 from vmq.protocol.acknowledgements import LONGEST_RUN
 from vmq.protocol.session import WORK_A_PASS
 
 PACKETS = {
-    "puback": puback_packet,
-    "pubrec": pubrec_packet,
-    "pubcomp": pubcomp_packet,
-    "pubrel": pubrel_packet,
+    "puback": mqtt.puback_packet,
+    "pubrec": mqtt.pubrec_packet,
+    "pubcomp": mqtt.pubcomp_packet,
+    "pubrel": mqtt.pubrel_packet,
 }
 
 
@@ -32,7 +24,9 @@ def scene(qos: int, count: int, window: int) -> tuple[House, Client]:
     client = house.subscriber("s", ("t", qos))
     for number in range(count):
         house.publish("t", b"%d" % number, qos)
-    client.send(*(publish_packet("u", b"", qos=2, packet_id=1 + each) for each in range(count)))
+    client.send(
+        *(mqtt.publish_packet("u", b"", qos=2, packet_id=1 + each) for each in range(count))
+    )
     client.take_bytes()
     return house, client
 
@@ -87,10 +81,17 @@ def test_the_answers_to_a_run_are_in_its_order() -> None:
     """[MQTT-4.6.0-3] [MQTT-4.6.0-4]"""
     _, client = scene(2, 4, 20)
     client.send(
-        *(pubrec_packet(each) for each in (2, 4, 1)), *(pubrel_packet(each) for each in (3, 1))
+        *(mqtt.pubrec_packet(each) for each in (2, 4, 1)),
+        *(mqtt.pubrel_packet(each) for each in (3, 1)),
     )
     answers = [(each.type, each.packet_id) for each in client.take()]
-    assert answers == [(PUBREL, 2), (PUBREL, 4), (PUBREL, 1), (PUBCOMP, 3), (PUBCOMP, 1)]
+    assert answers == [
+        (mqtt.PUBREL, 2),
+        (mqtt.PUBREL, 4),
+        (mqtt.PUBREL, 1),
+        (mqtt.PUBCOMP, 3),
+        (mqtt.PUBCOMP, 1),
+    ]
     assert [each.packet_id for each in client.queue.inflight.values()] == [3, 2, 4, 1]
 
 
@@ -116,7 +117,7 @@ def test_a_length_in_more_bytes_than_it_needs_is_tolerated(first: int) -> None:
 def test_a_long_run_leaves_others_their_turn() -> None:
     """A pass is bounded by its packets, whatever they are."""
     house, client = scene(1, 0, 20)
-    client.connection.data_received(puback_packet(9) * 20_000)
+    client.connection.data_received(mqtt.puback_packet(9) * 20_000)
     assert house.core.counters.mqtt_puback_received <= WORK_A_PASS + LONGEST_RUN
     house.settle()
     assert house.core.counters.mqtt_puback_received == 20_000

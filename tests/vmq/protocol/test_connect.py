@@ -67,10 +67,12 @@ def test_a_long_user_name_takes_no_more_memory_than_a_short_one() -> None:
     assert [len(each) for each in house.registry.flapping.young] == [32]
 
 
-def test_a_will_that_has_no_topic_to_be_published_to_is_refused(house: House) -> None:
-    house.options.topic_max_depth = 3
-    for topic, code in (("a/b/c", 0), ("a/b/c/d", 5)):
-        Client(house).ask(connect_packet("c", will=Will(topic)), bytes((0x20, 2, 0, code)))
+def test_a_will_that_could_not_be_published_is_refused(house: House) -> None:
+    house.options.topic_max_depth, house.options.max_message_size = 3, 100
+    for topic, size, code in (("a/b/c", 100, 0), ("a/b/c/d", 100, 5), ("a/b/c", 101, 5)):
+        client, will = Client(house), Will(topic, bytes(size))
+        client.ask(connect_packet("c", will=will), bytes((0x20, 2, 0, code)))
+        assert client.is_closed() == (code > 0)
 
 
 def by_password(*arguments: Any) -> Refuse | None:

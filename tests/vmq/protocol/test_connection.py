@@ -138,6 +138,16 @@ def test_a_lost_connection_that_is_ended_before_its_rest_is_told_of_once(
     assert client.ended == [client.connection]
 
 
+def test_a_rest_does_not_wait_for_who_is_gone_to_take_replies(house: House, client: Client) -> None:
+    house.patient = True
+    client.block()
+    client.transport.buffered = client.connection.listener.reply_limit + 1
+    client.send(mqtt.PINGREQ_BYTES * 2 * PACKETS_A_PASS)
+    client.lose()
+    house.settle()
+    assert client.ended == [client.connection]
+
+
 def test_a_verdict_that_comes_later_and_a_rest_keep_the_order(house: House) -> None:
     client, reader = house.client("c"), watcher(house)
     asked, later = later_verdicts()
