@@ -64,6 +64,8 @@ class GivenCopies:
         if answer is None or number != asked.question:
             answer = self._look(peer, asked)
             self._answers[peer] = asked.question, answer
+        elif not answer.done():
+            return  # one answer is enough, however long the disk takes
         answer.add_done_callback(partial(self._answer, peer, asked.question))
 
     def _look(self, peer: str, asked: AskCopy) -> "asyncio.Future[bool]":

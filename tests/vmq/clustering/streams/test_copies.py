@@ -13,10 +13,12 @@ from pathlib import Path
 from random import Random
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 
 from tests.vmq.streams.support import batch_of, make, options, read_all, row
+from vmq.clustering.messages.streams import AskCopy, CopyFound
 from vmq.clustering.streams import copies, handover
 from vmq.clustering.streams.copies import GivenCopies
 from vmq.clustering.streams.handover import Handover
@@ -225,6 +227,23 @@ async def test_nothing_is_lost_whoever_claims_a_partition(model: Model) -> None:
 
 async def test_with_one_owner_at_a_time_each_message_is_there_once(model: Model) -> None:
     assert await model(range(10), claims=0.0, most=1) == []
+
+
+async def test_a_question_that_is_asked_again_is_answered_once() -> None:
+    """However long the disk takes; and again, once it is answered: that answer may be lost."""
+    disk, outboxes, of_b = Future[bool](), Mock(), Mock(is_replicated=False, partitions=[Mock()])
+    of_b.appender.commits.writer.call.return_value = disk
+    streams = Mock(catalog=Mock(streams={"s": of_b}), now=lambda: 1)
+    given = GivenCopies(streams, outboxes)
+    for _ in range(3):
+        given._on_ask("a", AskCopy(7, "s", 0, 0, counts=False))
+    disk.set_result(True)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    outboxes.send_quick.assert_called_once_with("a", CopyFound(7, is_whole=True))
+    given._on_ask("a", AskCopy(7, "s", 0, 0, counts=False))
+    await asyncio.sleep(0)
+    assert outboxes.send_quick.call_count == 2
 
 
 async def asks_nobody(*_: object, **__: object) -> bool:
