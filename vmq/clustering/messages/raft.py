@@ -64,10 +64,11 @@ class Produce(NodeMessage, frozen=True, tag=91):
 
 
 class Produced(NodeMessage, frozen=True, tag=92):
-    """What became of them (`vmq.clustering.raft.produce`), and who leads the group as far as the sender knows."""
+    """What became of them (`vmq.clustering.raft.produce`)."""
 
     question: Question
     status: Annotated[int, Meta(ge=0, le=3)]
+    #: Earlier versions say who leads; the metadata do, and nobody reads it.
     leader: Annotated[str, Meta(max_length=255)] = ""
     #: How many of the rows are none of a stream, where others of them are safe.
     left_out: Annotated[int, Meta(ge=0, le=MAX_ROWS)] = 0

@@ -52,7 +52,7 @@ class Road(Protocol):
     """How batches come to a leader."""
 
     def hand_in(
-        self, group: str, to: str, sent: Sent, early: bool, answer: Callable[[int, str], None]
+        self, group: str, to: str, sent: Sent, early: bool, answer: Callable[[int], None]
     ) -> bool:
         """Hands a batch to a member of a group; the answer may never come. Returns whether it left."""
 
@@ -315,7 +315,7 @@ class Producer:
             self._look_in(AGAIN)
         boot, attempt, is_first = sent.mark.boot, self._attempt, sent is self._waiting[0]
 
-        def answer(status: int, _leader: str) -> None:
+        def answer(status: int) -> None:
             is_news = attempt == self._attempt or status == DONE or status >= REFUSED
             if boot == sent.mark.boot and is_news and not self.is_closed:
                 self._on_answer(sent, status, is_first)

@@ -15,7 +15,7 @@ from vmq.clustering.raft.dotted import DottedProducer, DottedRow
 from vmq.clustering.raft.groups.passes import LoopPasses
 from vmq.clustering.raft.kept import KeptMessages, gathering_of, produce, size_of
 from vmq.clustering.raft.places import Key, Places
-from vmq.clustering.raft.produce import ELSEWHERE, REFUSED, Sent, Take
+from vmq.clustering.raft.produce import REFUSED, Sent, Take
 from vmq.clustering.raft.producer import Producer
 from vmq.clustering.raft.records import node_of
 from vmq.core.output import Output
@@ -73,7 +73,7 @@ class Roads:
         #: Streams whose messages wait for earlier ones that go another way.
         self._held: set[str] = set()
         self.soon = Pace(self.now, self.later).soon
-        self._questions: dict[int, Callable[[int, str], None]] = {}
+        self._questions: dict[int, Callable[[int], None]] = {}
         self._question = 0
         #: Rows whose times were too far ahead.
         self._clamped = 0
@@ -265,12 +265,10 @@ class Roads:
         return self._places.candidates(group)
 
     def hand_in(
-        self, group: str, to: str, sent: Sent, early: bool, answer: Callable[[int, str], None]
+        self, group: str, to: str, sent: Sent, early: bool, answer: Callable[[int], None]
     ) -> bool:
         if to == self._places.name:
-            self._take(
-                group, sent.mark, sent.rows, sent.size, early, lambda status: answer(status, "")
-            )
+            self._take(group, sent.mark, sent.rows, sent.size, early, answer)
             return True
         self._question += 1
         message = produce(self._question, group, sent, early)
@@ -319,7 +317,7 @@ class Roads:
         """What became of rows that were handed in."""
         answer = self._questions.pop(message.question, None)
         if answer is not None:
-            answer(message.status + message.left_out, message.leader)
+            answer(message.status + message.left_out)
 
     def on_produce(self, peer: str, message: Produce) -> None:
         """A node hands in rows of its own."""
@@ -329,9 +327,8 @@ class Roads:
         mark = Mark(message.store, message.boot, message.first, len(rows.topics))
 
         def answer(status: int) -> None:
-            leader = self._places.leaders.get(message.group, "") if status == ELSEWHERE else ""
             left_out = max(0, status - REFUSED)
-            produced = Produced(message.question, status - left_out, leader, left_out)
+            produced = Produced(message.question, status - left_out, left_out=left_out)
             self._outboxes.send_at_once(peer, produced)
 
         self._take(message.group, mark, rows, size_of(rows), message.early, answer)

@@ -60,7 +60,7 @@ class Road:
         return ["a", "b", "c"]
 
     def hand_in(
-        self, _group: str, to: str, sent: Sent, _early: bool, answer: Callable[[int, str], None]
+        self, _group: str, to: str, sent: Sent, _early: bool, answer: Callable[[int], None]
     ) -> bool:
         if self.random.random() < self.loss:
             return self.random.random() < 0.5
@@ -70,7 +70,7 @@ class Road:
         return True
 
     def _arrive(
-        self, to: str, mark: Mark, rows: list[bytes], answer: Callable[[int, str], None]
+        self, to: str, mark: Mark, rows: list[bytes], answer: Callable[[int], None]
     ) -> None:
         status = ELSEWHERE
         if to == self.leader:
@@ -81,7 +81,7 @@ class Road:
                 self.rows += rows[there:]
                 self.later(self.random.uniform(*self.delay), lambda: self._tell(mark))
         if self.random.random() >= self.loss:
-            self.later(self.random.uniform(*self.delay), lambda: answer(status, self.leader))
+            self.later(self.random.uniform(*self.delay), lambda: answer(status))
 
     def _tell(self, mark: Mark) -> None:
         if self.told is not None:
@@ -171,7 +171,7 @@ def test_what_a_leader_leaves_out_is_counted(road: Road, left_out: int, lost: in
     producer = Producer("g", "quorum", road, told.append)
     for number in range(3):
         put(producer, b"%d" % number)
-    with patch.object(road, "_arrive", lambda *asked: asked[3](REFUSED + left_out, "")):
+    with patch.object(road, "_arrive", lambda *asked: asked[3](REFUSED + left_out)):
         road.run(road.time + 1)
     assert told == [lost]
     assert producer.safe.reached == 3
