@@ -28,6 +28,7 @@ Records, by the first byte of their key (integers are big-endian, so that keys s
     z session packet id     -> names of the streams that lack that message; empty: all may
     p query                 -> batch (8), messages published of it (8)      a sink's batch under way
     l                       -> random name of this store (8), life of the broker as a node (8)
+    l born                  -> its first life as a node (8)
     l alone                 ->                                      the broker ran without other nodes since
     l clock                 -> by how many milliseconds (8, signed) the wall clock was set while brokers ran, and when
                                this was written (8, `Core.waits_now`)

@@ -315,7 +315,8 @@ class Walk:
         for key, value in self.records(prefix=b"l"):
             is_place = key in (b"l", b"lcopied") and len(value) == 16
             is_clock = key == CLOCK_SET and len(value) == 16
-            if not (is_place or is_clock) and (key, value) != (b"lalone", b""):
+            is_born = key == b"lborn" and len(value) == 8
+            if not (is_place or is_clock or is_born) and (key, value) != (b"lalone", b""):
                 self.found_malformed("ill-formed records of this node", key)
         for key, value in self.records(prefix=b"o"):
             name, _, place = key[1:].partition(b"\0")

@@ -16,6 +16,7 @@ from vmq.store.store import Store, StoreError
 OUTGOING: Final = b"o"
 TAKEN: Final = b"t"
 LIFE: Final = b"l"
+BORN: Final = b"lborn"
 
 _NAME_END: Final = b"\0"  # in no name of a node
 _PLACE: Final = 16
@@ -40,10 +41,16 @@ def begin_life(store: Store, wall: int, choose: Callable[[int], int]) -> tuple[i
     stored = store.get(LIFE)
     if stored is None or len(stored) != _PLACE:
         name, life = 1 + choose((1 << 62) - 1), max(wall, 1)
+        store.put(BORN, _raw(life))
     else:
         name, life = _number(stored[:8]), max(wall, _number(stored[8:]) + 1)
     store.put(LIFE, _raw(name, life))
     return name, life
+
+
+def born_in(store: Store) -> int:
+    """The first life of a store as a node's; 0: an earlier version began that, and did not note it."""
+    return _number(store.get(BORN) or b"")
 
 
 def prefix_of(peer: str) -> bytes:

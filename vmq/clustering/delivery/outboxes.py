@@ -26,7 +26,13 @@ from vmq.clustering.delivery.dispatch import BatchDispatch
 from vmq.clustering.delivery.dropped import BUFFER_FULL, Dropped
 from vmq.clustering.delivery.inbox import Inbox, M
 from vmq.clustering.delivery.outbox import Done, PeerOutbox
-from vmq.clustering.delivery.outbox_storage import LIFE, begin_life, outgoing_key, stored_lanes
+from vmq.clustering.delivery.outbox_storage import (
+    LIFE,
+    begin_life,
+    born_in,
+    outgoing_key,
+    stored_lanes,
+)
 from vmq.clustering.delivery.passing import Passing
 from vmq.clustering.delivery.peers import forget_name, put_name, stored_names
 from vmq.clustering.messages.codec import AnyMessage, encode
@@ -82,6 +88,7 @@ class Outboxes(Peers):
         #: Whether the store has not been a node's before.
         self.is_new = store.get(LIFE) is None
         self._name, self._life = begin_life(store, int(core.wall_clock() * 1000), core.choose)
+        self.born = born_in(store)
         if self.is_new:
             # By their numbers others tell this node's sessions apart, also from those of a store that it lost.
             store.next_session = max(store.next_session, self._life << 20)

@@ -25,7 +25,7 @@ class Owners:
         name: this node's.
         records: the cluster's.
         begin_at: has a partition without rows begin with an offset.
-        born: when this node's store was made, in milliseconds, if that was at this start; else 0.
+        born: when this node's store became a node's, in milliseconds; 0: nobody knows.
     """
 
     def __init__(

@@ -85,8 +85,7 @@ class Streams(StreamFinder):
         self._outboxes = outboxes
         self._open_catalog = open_catalog
         self._records = StreamRecords(node, core.wall_clock)
-        born = outboxes.life if outboxes.is_new else 0
-        self._owners = Owners(node.name, self._records, self._begin_at, born)
+        self._owners = Owners(node.name, self._records, self._begin_at, outboxes.born)
         self._holding = PartitionHolds(node.name, core, outboxes, self)
         self._copies = GivenCopies(self, outboxes)
         self.damage = StreamDamage(node.name, self._records)

@@ -16,6 +16,7 @@ from tests.vmq.test_store_model import commit
 from vmq.clustering.delivery.outbox_storage import (
     TakenPlaces,
     begin_life,
+    born_in,
     outgoing_key,
     prefix_of,
     put_total,
@@ -171,6 +172,7 @@ def test_lives_rise_whatever_the_clock_says_and_the_name_stays(store: Store) -> 
     commit(store)
     assert begin_life(store, 5, lambda _: 0) == (42, 1001)
     assert begin_life(store, 2000, lambda _: 0) == (42, 2000)
+    assert born_in(store) == 1000
 
 
 PLACES = [(life, number) for life in (1, 300) for number in (1, 2, 255, 256)]

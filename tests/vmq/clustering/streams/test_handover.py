@@ -39,6 +39,7 @@ from vmq.admin import cluster as admin
 from vmq.broker import Broker
 from vmq.clustering.streams.metadata import Ownership
 from vmq.clustering.streams.owners import Owners
+from vmq.clustering.streams.remote_partitions import RemotePartitions
 from vmq.streams.log.cursor import LogReader
 
 
@@ -277,7 +278,10 @@ async def test_a_node_leaves_with_its_streams_and_its_sessions(tmp_path: Path) -
             assert sleeper.log == [f"one {each}" for each in TOPICS]
 
 
-async def test_an_owner_that_has_lost_its_disk_gives_no_offset_out_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_killed", [False, True], ids=["once", "killed before it begins"])
+async def test_an_owner_that_has_lost_its_disk_gives_no_offset_out_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_killed: bool
+) -> None:
     given = options(filters=["x/#"])
     async with nodes(tmp_path, "a", "b", s=given) as (a, b):
         [owner] = owners(a, "s")
@@ -286,9 +290,14 @@ async def test_an_owner_that_has_lost_its_disk_gives_no_offset_out_again(tmp_pat
         await until(lambda: kept([gone], "s") == len(TOPICS))
         place = address(gone)
         await gone.stop()
-        await fill(here, TOPICS, 1, "two")
         shutil.rmtree(tmp_path / owner)
         again = with_streams(tmp_path, owner, address(here), place, s=given)
+        if is_killed:
+            with monkeypatch.context() as patch:
+                patch.setattr(RemotePartitions, "begin_at", begun := Mock())
+                async with Broker(again):
+                    await until(lambda: begun.called)
+        await fill(here, TOPICS, 1, "two")
         async with Broker(again) as empty:
             await until(lambda: kept([empty], "s") == len(TOPICS))
             partition = stream(empty, "s").partitions[0]
