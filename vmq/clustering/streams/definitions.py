@@ -89,17 +89,18 @@ class Definitions:
             if known is not None and not is_new:
                 return
         most, copies = len(stream.partitions), stream.options.replicas
-        stream_id = stream.stream_id
+        stream_id, is_anew = stream.stream_id, known == b""
         if known:
             try:
                 found = decode_definition(name, known)
-                before, stream_id = found.options, found.stream_id
+                before, stream_id, is_anew = found.options, found.stream_id, found.is_anew
                 most, copies = max(most, before.partitions), max(copies, before.replicas)
             except PlaceError as error:
                 log.warning("%s", error)
         copies = declared.replicas if declared.replicas > 1 else copies
         options = msgspec.structs.replace(declared, partitions=most, replicas=copies)
-        records.define(name, Definition(options, stream.origin, records.now(), stream_id))
+        made = options, stream.origin, records.now(), stream_id, is_anew
+        records.define(name, Definition(*made))
         if stream_id != stream.stream_id:
             self._catalog.adopt(name, stream.options, stream.origin, stream_id)
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from vmq.clustering.delivery.outboxes import Outboxes
 from vmq.clustering.messages.streams import Append, AppendRun, Define, PartitionRows
+from vmq.clustering.streams.introductions import AnnouncedStreams
+from vmq.clustering.streams.records import StreamRecords
 from vmq.clustering.streams.routed_appender import RoutedAppender
 from vmq.clustering.streams.view import StreamsView
 from vmq.core.context import Core
@@ -50,10 +52,14 @@ class StreamInbox:
         streams: the node's.
         core: the broker's.
         outboxes: to the other nodes, whose messages are confirmed once they are safe.
+        records: the cluster's.
     """
 
-    def __init__(self, streams: InboxStreams, core: Core, outboxes: Outboxes) -> None:
+    def __init__(
+        self, streams: InboxStreams, core: Core, outboxes: Outboxes, records: StreamRecords
+    ) -> None:
         self._streams = streams
+        self.announced = AnnouncedStreams(records)
         self._core = core
         self._outboxes = outboxes
         self._on(Append, self.append, for_streams=True)
@@ -73,7 +79,7 @@ class StreamInbox:
     def _when_open(
         self, handle: Callable[[str, M], Safe | None], peer: str, message: M, name: str
     ) -> Safe | None:
-        """Has a message handled once its stream is open, if that is on its way; returns what is safe then."""
+        """Has a message handled once its stream is known and open, if that is on its way; returns what is safe then."""
         handled = Durable()
 
         def go_on() -> None:
@@ -86,18 +92,22 @@ class StreamInbox:
             kept.after(partial(handled.advance, 1))
             self._outboxes.flush()
 
-        return (handled, 1) if self._streams.when_open(name, go_on) else None
+        waits = self.announced.then(name, go_on) or self._streams.when_open(name, go_on)
+        return (handled, 1) if waits else None
 
     def define(self, peer: str, message: Define) -> Safe | None:
         """What a stream is: confirmed when it is open here."""
         was_loaded = self._streams.catalog is not None
+        self.announced.hear(message.stream, message.definition)
         self._streams.hear_of(message.stream, message.definition)
         then = _nothing if was_loaded else self.define
         return self._when_open(then, peer, message, message.stream)
 
     def _stream(self, name: str) -> "Stream | None":
         catalog = self._streams.catalog
-        return None if catalog is None else catalog.streams.get(name)
+        if catalog is None or name in self.announced:
+            return None
+        return catalog.streams.get(name)
 
     def _later(
         self, handle: Callable[[str, M], Safe | None], peer: str, message: M, name: str

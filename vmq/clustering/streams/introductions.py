@@ -1,12 +1,20 @@
-"""Which peers know which streams: what comes before its stream finds none there."""
+"""Which streams this node has told peers of, or they it: what comes before its stream finds none."""
 
 import asyncio
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Mapping
 from functools import partial
+from typing import TYPE_CHECKING, Final
 
 from vmq.clustering.delivery.outboxes import Outboxes
 from vmq.clustering.messages.streams import Define
+from vmq.clustering.streams.metadata import comes_after, stream_id_of
 from vmq.clustering.streams.records import StreamRecords
+
+if TYPE_CHECKING:
+    from vmq.streams.catalog import Stream
+
+#: Seconds after which what a peer said is taken for old: three rounds of anti-entropy.
+PATIENCE: Final = 30.0
 
 
 class Introductions:
@@ -75,3 +83,45 @@ class Introductions:
 def _answered(answer: "asyncio.Future[bool]", has: bool) -> None:
     if not answer.done():
         answer.set_result(has)
+
+
+class AnnouncedStreams:
+    """Streams that were made anew under their names, which peers know sooner than this node does.
+
+    As long as the metadata tell here of the one before, or of no more than its end, what comes for them would go into
+    a log that is to be deleted, or nowhere. So that waits until they are open here. In the event loop.
+    """
+
+    def __init__(self, records: StreamRecords) -> None:
+        self._records = records
+        self._waiting: dict[str, tuple[str, list[Callable[[], None]]]] = {}
+
+    def hear(self, name: str, definition: bytes) -> None:
+        """A peer says what a stream is."""
+        known = self._records.get("stream", name)
+        if known is None or not comes_after(definition, known) or name in self._waiting:
+            return
+        stream_id = stream_id_of(definition)
+        self._waiting[name] = stream_id, []
+        asyncio.get_running_loop().call_later(PATIENCE, self._end, name, stream_id)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._waiting
+
+    def then(self, name: str, call: Callable[[], None]) -> bool:
+        """Whether a stream is waited for; `call` is called after that."""
+        if name not in self._waiting:
+            return False
+        self._waiting[name][1].append(call)
+        return True
+
+    def look(self, streams: "Mapping[str, Stream]") -> None:
+        """These are the streams of this node now."""
+        for name, (stream_id, _) in list(self._waiting.items()):
+            if name in streams and streams[name].stream_id >= stream_id:
+                self._end(name, stream_id)
+
+    def _end(self, name: str, stream_id: str) -> None:
+        if name in self._waiting and self._waiting[name][0] == stream_id:
+            for call in self._waiting.pop(name)[1]:
+                call()

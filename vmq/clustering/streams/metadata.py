@@ -31,6 +31,8 @@ class Definition(Struct, frozen=True):
     since: int
     #: Tells it from one of the same name before it; "": versions before ids made it.
     stream_id: str = ""
+    #: Who made it knew that one of its name was deleted.
+    is_anew: bool = False
 
 
 class Ownership(Struct, frozen=True, array_like=True):
@@ -93,7 +95,19 @@ class _Sizes(Struct):
 class _Dated(Struct):
     since: int = -1
     stream_id: str = ""
+    is_anew: bool = False
     options: _Sizes = msgspec.field(default_factory=_Sizes)
+
+
+def stream_id_of(raw: bytes | None) -> str:
+    """What tells a defined stream from one of its name before it; "" of none, and of one without."""
+    return (decode(raw, _Dated) or _Dated()).stream_id
+
+
+def comes_after(raw: bytes, other: bytes) -> bool:
+    """Whether a definition is of a stream that was made after another one (empty: after its end), not beside it."""
+    found = decode(raw, _Dated) or _Dated()
+    return found.stream_id > stream_id_of(other) and (found.is_anew or not other)
 
 
 def chosen(stream: str, partition: int, nodes: Iterable[str]) -> str:

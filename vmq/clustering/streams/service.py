@@ -116,7 +116,7 @@ class Streams(StreamFinder):
         self._taps: dict[str, RoutedAppender] = {}
         self._loading = Loading(self._need_catalog)
         self.introductions = Introductions(self._records, outboxes, self.up)
-        self._inbox = StreamInbox(self, core, outboxes)
+        self._inbox = StreamInbox(self, core, outboxes, self._records)
         outboxes.on(AskOffsets, self._on_question)
         outboxes.on(Offsets, self._on_question)
         outboxes.on(AskPage, self._on_question)
@@ -465,6 +465,7 @@ class Streams(StreamFinder):
         }
         catalog.on_change()
         self.replicas.look()
+        self._inbox.announced.look(catalog.streams)
         for stream in catalog.streams.values():
             for partition in stream.partitions:
                 if partition.is_copy and self.owner(stream.name, partition.number) is None:

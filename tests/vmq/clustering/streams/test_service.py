@@ -43,6 +43,7 @@ from vmq.streams.damaged import open_partitions
 from vmq.streams.leaving import LeavingStreams
 from vmq.streams.log.partition import Partition
 from vmq.streams.serving import opening as libraries
+from vmq_cluster.keyed_records import key_of
 
 # --- definitions
 
@@ -261,11 +262,12 @@ def figures_of(broker: Broker, name: str) -> float:
     return sum(sample.value for sample in found[name].samples)
 
 
+@pytest.mark.parametrize("before", ["none", "deleted", "there"])
 async def test_a_message_may_come_before_the_news_of_its_stream(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str
 ) -> None:
-    """And before it is open: it waits for that."""
-    may_go = threading.Event()
+    """And before it is open: it waits for that. All that the owner knows by then may be one of its name before it."""
+    may_go, made = threading.Event(), {"filters": ["x/#"], "partitions": 8, "key": "topic"}
 
     def held_up(make: Any, folder: Path, *given: Any) -> list[Partition]:
         if folder.is_relative_to(streams_of(b).catalog.folder):
@@ -273,23 +275,33 @@ async def test_a_message_may_come_before_the_news_of_its_stream(
         return open_partitions(make, folder, *given)
 
     async with nodes(tmp_path, "a", "b", given=options(filters=["g/#"])) as (a, b):
+        if before != "none":
+            await create(a, "s", **made)
+            await until(lambda: knows(b, "s") and agree(a, b, streams=["s"]))
+        if before == "deleted":
+            streams_of(a).catalog.delete("s")
+            await until(lambda: not knows(b, "s"))
         late = clustering(b).streams
-        get = late._records.get
+        get, old = late._records.get, late._records.get("stream", "s")
         with monkeypatch.context() as patch:
-            patch.setattr(late._records, "get", lambda *of: None if of[0] == "stream" else get(*of))
+            patch.setattr(late._records, "get", lambda *of: old if of[0] == "stream" else get(*of))
             patch.setattr("vmq.streams.catalog.open_partitions", held_up)
-            await create(a, "fresh", filters=["x/#"], partitions=8, key="topic")
+            if before == "there":
+                streams_of(a).catalog.delete("s")
+            await create(a, "s", **made)
             await fill(a, TOPICS, 1, "m")
             confirming = clustering(b).outboxes.arrivals.confirming("a")
             await until(lambda: len(confirming.actions) > 0)
-            assert not knows(b, "fresh")
+            assert knows(b, "s") == (before == "there")
             assert clustering(a).outboxes.has_any("b"), "a has it until it is safe"
             may_go.set()
-            await until(lambda: knows(b, "fresh") and kept([b], "fresh") > 0)
-        late._look_again()
-        await until(lambda: agree(a, b, streams=["fresh"]))
-        await until(lambda: settled([a, b], "fresh", len(TOPICS)))
-        assert await total([a, b], "fresh") == sorted(f"m {each}".encode() for each in TOPICS)
+            if before == "none":
+                await until(lambda: knows(b, "s") and kept([b], "s") > 0)
+            await until(lambda: get("stream", "s") not in (old, b""))
+        late._on_changes([Mock(key=key_of("stream", "s"), local=False)])
+        await until(lambda: knows(b, "s") and agree(a, b, streams=["s"]))
+        await until(lambda: settled([a, b], "s", len(TOPICS)))
+        assert await total([a, b], "s") == sorted(f"m {each}".encode() for each in TOPICS)
 
 
 # --- readers
