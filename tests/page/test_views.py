@@ -146,6 +146,7 @@ def test_now_shows_the_last_minutes(page: LivePage, broker: BrokerProcess) -> No
     page.go("topics")
     page.run("(hash) => { location.hash = hash; }", held)
     page.says("Held at")
+    page.until("document.querySelector('.uplot canvas')")
     room = (
         "document.querySelector('.uplot canvas').getBoundingClientRect().right"
         " - document.querySelector('.u-over').getBoundingClientRect().right"
