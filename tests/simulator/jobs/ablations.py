@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
+from tests.simulator.jobs.run import KINDS
 from tests.simulator.switched_off import switched_off
 from vmq.jobs.ids import is_repeated
 from vmq.jobs.mqtt.arriving import JobArrival
@@ -197,7 +198,13 @@ ABLATIONS: dict[str, Ablation] = {
     "anew": Ablation(
         "where a node dies before it answers who asks for a key, all are asked anew",
         ((KeyClaims, "on_down", _is_left_out),),
-        (("remove",), (16,)),
+        (("remove",), (6,)),
+        is_late=True,
+    ),
+    "copied": Ablation(
+        "who asks for a key itself heeds the copy that it gets of another job with it",
+        ((KeyClaims, "on_copy", _nothing),),
+        (KINDS, (701_020_374,)),
     ),
     "vouching": Ablation(
         "a known key's job is on its hosts before anybody is told of it",

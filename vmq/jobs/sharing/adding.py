@@ -79,6 +79,8 @@ class CopyAdder:
         self.pending: dict[bytes, PendingCopies] = {}
         #: Asks other nodes for the key of a job (`vmq.jobs.sharing.keys`).
         self.claim: Callable[[PendingCopies, float], None] | None = None
+        #: Told of a copy with a key.
+        self.keyed: Callable[[tuple[bytes, bytes], Job], None] | None = None
         #: A copy came into one of the broker's own queues.
         self.has_own = False
         #: Keys that others were let have, without asking these nodes: copies of theirs come too late for that time.
@@ -374,5 +376,9 @@ class CopyAdder:
         added = min(int(job.created - machine.wall) / 1e9, now)
         until = added + window_of(job.key, job.queue.rules)
         name = key_name(job.queue.name.removesuffix(DEAD), job.key)
-        if until > now and machine.find_key(name, now) is None:
+        if until <= now:
+            return
+        if self.keyed is not None:
+            self.keyed(name, job)
+        if machine.find_key(name, now) is None:
             machine.remember_key(job, until, now)

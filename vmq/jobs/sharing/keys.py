@@ -40,6 +40,9 @@ class KeyClaim:
         self.is_second = False
         #: How often all were asked.
         self.turn = 0
+        #: A copy of another one that came here meanwhile, and whether it is asked whether that is on its hosts.
+        self.copy: Job | None = None
+        self.is_waiting = False
 
 
 class KeyClaims:
@@ -58,7 +61,7 @@ class KeyClaims:
         self.untold_pages: list[JobPage] = []
         #: Jobs here that go once it is sure that another one, which stays, is on its hosts.
         self.yielding: dict[tuple[bytes, bytes], tuple[bytes, bytes]] = {}
-        adder.claim = self.begin
+        adder.claim, adder.keyed = self.begin, self.on_copy
 
     def receive(self, sender: int, entry: Claim | Claimed | KeyHeld, now: float) -> None:
         """Takes a message of another node."""
@@ -97,14 +100,44 @@ class KeyClaims:
         )
 
     def _look_at(self, claim: KeyClaim, now: float) -> None:
-        """All have answered: it goes on, or asks again."""
-        if claim.left:
+        """All have answered, this node as well: it goes on, or asks again."""
+        if claim.left or claim.is_waiting:
             return
         if claim.is_second:
             claim.until = now + _AGAIN
             return
+        copy = claim.copy
+        if copy is not None and not is_dropped(copy):
+            self._wait_for(claim, copy, now)
+            return
         self._forget(claim)
         self.adder.go_on(claim.pending, now)
+
+    def _wait_for(self, claim: KeyClaim, copy: Job, now: float) -> None:
+        """The key is that of a job whose node had asked this one before it asked itself, and may have died since."""
+
+        def told(is_there: bool) -> None:
+            claim.is_waiting = False
+            if self.claims.get(claim.name) is not claim:
+                return
+            if is_there:
+                self._forget(claim)
+                self.adder.be_second(claim.pending, copy.id)
+            else:
+                claim.is_second = True
+                claim.until = self.here.clock() + _AGAIN
+
+        claim.is_waiting = True
+        if copy.state == ACKED or self.adder.vouching.is_sure(copy):
+            told(True)
+        else:
+            self.adder.wait(copy, now + _COPYING, told, adds=False)
+
+    def on_copy(self, name: tuple[bytes, bytes], job: Job) -> None:
+        """A copy came, perhaps of a job with a key that is asked for here."""
+        claim = self.claims.get(name)
+        if claim is not None and (claim.copy is None or is_dropped(claim.copy)):
+            claim.copy = job
 
     def _forget(self, claim: KeyClaim) -> None:
         if self.claims.get(claim.name) is claim:
@@ -280,6 +313,11 @@ def may_count(job: Job) -> bool:
     """Whether a job stands against others with its key: not one that is gone and that nobody is known to have taken."""
     is_done = job.is_gone or job.state == ACKED
     return job.state != WAITING and (job.deliveries > 0 or not is_done)
+
+
+def is_dropped(job: Job) -> bool:
+    """Whether a copy is gone though nobody is known to have done its job: that was not added after all."""
+    return job.is_gone and job.state != ACKED
 
 
 def wanted_of(job: Job) -> int:

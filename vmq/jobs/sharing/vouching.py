@@ -7,7 +7,7 @@ that is not known here, so the holders are given it once more, and say that they
 
 from typing import Final
 
-from vmq.jobs.queue import ACKED, Job, JobCopies
+from vmq.jobs.queue import ACKED, Job
 from vmq.jobs.sharing.context import SharingContext
 from vmq.jobs.sharing_port import Told
 
@@ -65,12 +65,12 @@ class JobVouching:
         copies = job.copies
         if job.is_vouched or job.is_gone or copies is None or job.state == ACKED:
             return True
-        return not copies.is_away and self.peers.spread(self._kept(copies)) >= self._needed(job)
+        return not copies.is_away and self._is_kept([self.here.me, *copies.confirmed], job)
 
-    def _kept(self, copies: JobCopies) -> list[int]:
-        """The nodes that said that they have it, but for those that are gone."""
-        found = [each for each in copies.confirmed if not self.peers.is_gone(each)]
-        return [self.here.me, *found]
+    def _is_kept(self, heard: list[int], job: Job) -> bool:
+        """Whether the nodes that said that they have it are enough, without those that are gone."""
+        kept = [each for each in heard if not self.peers.is_gone(each)]
+        return self.peers.spread(kept) >= self._needed(job)
 
     def _needed(self, job: Job) -> int:
         """On how many hosts it has to be, of those that can be reached."""
@@ -90,7 +90,7 @@ class JobVouching:
 
     def _look_at(self, job: Job, check: CopyCheck, now: float) -> None:
         """All have it, or those that did not say so are given it again, when it is time, and one more."""
-        if self.is_sure(job) or self.peers.spread(check.heard) >= self._needed(job):
+        if self.is_sure(job) or self._is_kept(check.heard, job):
             job.is_vouched = True
             self._end(job.id, check, True)
         elif now >= check.next_try:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.present import present
 from tests.vmq.jobs.sharing.keys import Keys
 from vmq.jobs.queue import WAITING
 
@@ -52,3 +53,21 @@ def test_a_job_goes_for_another_with_its_key_only_once_that_is_on_its_hosts(keys
         keys.passes(0.1)
         assert max(len(keys.hosts(each)) for each in (lost, job.id)) >= 2
     assert len(keys.hosts(lost) | keys.hosts(job.id)) >= 2
+
+
+def test_a_host_that_is_gone_for_good_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.vmq.jobs.sharing.keys.HOSTS", list("abcd"))
+    keys = Keys(tmp_path)
+    lost = keys.die_while_copying(keys.nodes[0], b"a")
+    holder, gone = sorted(keys.nodes[1:], key=lambda each: not each.machine.find(lost))[:2]
+    vouching, told = holder.replicas.adder.vouching, list[bool]()
+    number = holder.replicas.peers.numbers[gone.name]
+    job = present(holder.machine.find(lost))
+    vouching.wait(job, float("inf"), told.append, holder.clock_now)
+    keys.world.remove(gone.name)
+    vouching.on_stored(number, [lost], holder.clock_now)
+    assert told == []
+    while not told:
+        keys.passes(0.1)
