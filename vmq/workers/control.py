@@ -72,7 +72,9 @@ class Rotate(Struct, frozen=True, tag=True):
 
 
 class WorkerReady(Struct, frozen=True, tag=True):
-    """From a worker: its listeners accept."""
+    """From a worker: its listeners accept; and why it serves no clients, if so."""
+
+    shut: str = ""
 
 
 class WorkerFailed(Struct, frozen=True, tag=True):
@@ -99,6 +101,8 @@ class Alive(Struct, frozen=True, tag=True):
 
     reading: Reading | None = None
     doors: dict[str, DoorCount] = {}
+    #: Why it serves no clients; "": it does.
+    shut: str = ""
 
 
 Message = BeginWorker | Follow | Watch | Rotate | WorkerReady | WorkerFailed | Followed | Alive

@@ -1,5 +1,6 @@
 """What the supervisor does itself where several workers are one broker; it asks the workers for parts of it."""
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable
 from functools import partial, reduce
@@ -9,6 +10,7 @@ import msgspec
 
 from vmq.admin import keys, options
 from vmq.admin.bans import BanAdded
+from vmq.admin.cluster import Joined
 from vmq.admin.errors import AdminError, NotFoundError, RefusedError
 from vmq.admin.jobs.mappings import MappingRow, added
 from vmq.admin.listeners import ListenerRow
@@ -201,7 +203,12 @@ class SupervisorOperations:
             raise RefusedError(
                 "the workers are linked on this machine only; other nodes need cluster.listen"
             )
-        return await self._pool.ask(self._pool.running()[0], BY_NAME["join_cluster"], wanted)
+        # One that was taken out is let in by its own word alone, not by that of its siblings.
+        asked = [
+            self._pool.ask(each, BY_NAME["join_cluster"], wanted) for each in self._pool.complete()
+        ]
+        joined = [msgspec.json.decode(each, type=Joined) for each in await asyncio.gather(*asked)]
+        return next((each for each in joined if each.status != "joined"), joined[0])
 
     async def _leave_cluster(self, wanted: Any) -> Done:
         workers = self._pool.complete()

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from vmq.config.options import ConfigError
@@ -25,10 +26,14 @@ class WorkerPart:
     Args:
         broker: of this process.
         channel: to the supervisor.
+        shut: why no clients are served; "": they are.
     """
 
-    def __init__(self, broker: "WorkerBroker", channel: Channel) -> None:
+    def __init__(
+        self, broker: "WorkerBroker", channel: Channel, shut: Callable[[], str] = str
+    ) -> None:
         self._broker = broker
+        self._shut = shut
         self._channel = channel
         self._is_watched = False
         self._receiver: Receiver | None = None
@@ -72,7 +77,7 @@ class WorkerPart:
             while True:
                 reading = figures.read(is_watched=self._is_watched)
                 if not self._channel.is_behind:
-                    self._channel.send(Alive(reading, self._doors()))
+                    self._channel.send(Alive(reading, self._doors(), self._shut()))
                 await asyncio.sleep(ALIVE)
         finally:
             figures.stop()

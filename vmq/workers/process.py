@@ -100,6 +100,8 @@ class Worker:
         self.restarts = 0
         #: Why it does not run, if it does not.
         self.trouble = ""
+        #: Why its process serves no clients; "": it does.
+        self.shut = ""
         self.doors = Doors()
         #: Set once: by its first readiness, or its first end before that.
         self.begun = asyncio.Event()
@@ -237,7 +239,8 @@ class Worker:
     def _on_message(self, message: Message) -> None:
         self._heard = asyncio.get_running_loop().time()
         match message:
-            case WorkerReady():
+            case WorkerReady(shut):
+                self.shut = shut
                 self.state = WorkerState.RUNNING
                 self.begun.set()
                 log.info("worker ready number=%d pid=%d", self.number, self.pid)
@@ -245,7 +248,8 @@ class Worker:
                 self.trouble = message.reason
             case Followed() if self._answers:
                 _answer(self._answers.pop(0), message.refusal)
-            case Alive(reading, doors):
+            case Alive(reading, doors, shut):
+                self.shut = shut
                 self.doors.told(doors)
                 if reading is not None:
                     self._readings.append(reading)

@@ -77,6 +77,11 @@ class Supervisor(Configured):
         """The workers that are to serve, whether they do now or not."""
         return [each for number, each in self.workers.items() if number <= self.plan.count]
 
+    def shut_because(self) -> str:
+        """Why no worker serves clients, and what to do; "": one does, or is about to."""
+        reasons = [each.shut if each.is_running else "" for each in self.serving]
+        return f"worker 1: {reasons[0]}" if all(reasons) else ""
+
     # --- start and stop
 
     async def start(self) -> None:

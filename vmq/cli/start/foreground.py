@@ -13,7 +13,6 @@ from weakref import WeakValueDictionary
 
 from vmq.cli.terminal.console import FAILURE
 from vmq.startup.late_imports import imported
-from vmq_cluster.ticks import sleep_to_tick
 
 if TYPE_CHECKING:
     from vmq.broker import Broker
@@ -22,9 +21,6 @@ logger = logging.getLogger("vmq.cli")
 
 #: Seconds that tasks and threads have to end once the broker has stopped.
 REST: Final = 2.0
-
-#: Seconds between two looks whether clients are served.
-LOOK: Final = 0.2
 
 #: Ask a broker that runs for something.
 REQUESTS: Final = (signal.SIGHUP, signal.SIGUSR1)
@@ -46,13 +42,6 @@ def say_page(links: Iterable[str]) -> None:
             print(f"vmq page: {link}", flush=True)
     except OSError:
         logger.debug("nobody reads stdout")
-
-
-async def say_served(broker: "Broker") -> None:
-    """Tell it once a node that was shut to clients serves them."""
-    while shut_because(broker):
-        await sleep_to_tick(LOOK)
-    say_ready(broker.addresses)
 
 
 def shut_because(broker: "Broker") -> str:

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
+from vmq.cli.start.foreground import say_ready
 from vmq.cli.start.logs import BrokerLog
 from vmq.cli.start.service import Notifier
 from vmq.cli.terminal.console import CliError
@@ -50,6 +51,7 @@ class Running:
         log: its log.
         notifier: the service manager's.
         load: reads the configuration anew, and raises CliError with what is wrong with it.
+        shut: why no clients are served; "": they are.
     """
 
     def __init__(
@@ -58,11 +60,14 @@ class Running:
         log: BrokerLog,
         notifier: Notifier,
         load: Callable[[], "Config"],
+        shut: Callable[[], str] = str,
     ) -> None:
         self._broker = broker
         self._log = log
         self._notifier = notifier
         self._load = load
+        self._why_shut = shut
+        self._shut = ""
         self._settling: asyncio.Task[None] | None = None
         self._is_ready = False
         #: A reload was asked for before the start was done: what has been read by then may be older.
@@ -72,7 +77,8 @@ class Running:
     def ready(self) -> None:
         """The broker has started."""
         self._is_ready = True
-        self._notifier.ready(" ".join(self._broker.addresses))
+        self._shut = self._why_shut()
+        self._tell_manager()
         if self._is_asked:
             self.reload()
 
@@ -93,7 +99,7 @@ class Running:
             for line in str(refused).splitlines():
                 logger.error('reload refused reason="%s"', line)
                 tell_of_reload("nothing", f"refused: {line}")
-            self._notifier.ready(" ".join(self._broker.addresses))
+            self._tell_manager()
             return
         self._settling = asyncio.create_task(self._settle(changed))
 
@@ -112,7 +118,20 @@ class Running:
         else:
             logger.info('reloaded changed="%s"%s', names, kept)
             tell_of_reload(names, "ok")
-        self._notifier.ready(" ".join(self._broker.addresses))
+        self._tell_manager()
+
+    def _tell_manager(self) -> None:
+        """Tell it that the broker does its work, and where, or that it serves nobody."""
+        where = " ".join(self._broker.addresses)
+        self._notifier.ready(f"serves nobody: {where} ({self._shut})" if self._shut else where)
+
+    def _look_at_door(self) -> None:
+        """Tell whoever started the broker, and the manager, once it serves clients, or serves nobody any more."""
+        shut = self._why_shut()
+        if shut != self._shut:
+            self._shut = shut
+            say_ready(self._broker.addresses, shut)
+            self._tell_manager()
 
     def _take_over(self, config: "Config") -> list[str]:
         from vmq.config.options import ConfigError
@@ -140,12 +159,13 @@ class Running:
             logger.info("log opened anew")
 
     async def keep_house(self) -> None:
-        """Until cancelled: tell the manager that the loop runs, and sum up floods in the log."""
+        """Until cancelled: tell that the loop runs, and whether clients are served; sum up floods in the log."""
         watchdog = self._notifier.watchdog_seconds
         step = STEP if watchdog is None else min(STEP, watchdog / 3)
         while True:
             self._notifier.alive()
             self._log.sum_up()
+            self._look_at_door()
             await sleep_to_tick(step)
 
     def finish(self) -> None:

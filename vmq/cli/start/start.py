@@ -19,7 +19,6 @@ from vmq.cli.start.foreground import (
     on_signal,
     say_page,
     say_ready,
-    say_served,
     shut_because,
     until_end,
     untrack_transports,
@@ -306,21 +305,19 @@ async def _serve(
 
     broker = Broker(config, admin=True, prepared=prepared, before_clients=partial(settle, config))
     broker.on_left = stopping.set
-    running = Running(broker, log, Notifier(os.environ), load)
+    shut = partial(shut_because, broker)
+    running = Running(broker, log, Notifier(os.environ), load, shut)
     on_requests(running.reload, running.rotate)
     await broker.start()
     if not stopping.is_set():
         compiled = "yes" if is_compiled() else "no"
         logger.info("started version=%s compiled=%s", __version__, compiled)
-        shut = shut_because(broker)
-        say_ready(broker.addresses, shut)
+        say_ready(broker.addresses, shut())
         say_page(_page_links(broker))
         running.ready()
-        works = [asyncio.create_task(running.keep_house())]
-        works += [asyncio.create_task(say_served(broker))] if shut else []
+        house = asyncio.create_task(running.keep_house())
         await until_end(stopping, broker)
-        for each in works:
-            each.cancel()
+        house.cancel()
     is_anew = not stopping.is_set()
     if not is_anew:
         running.stopping()

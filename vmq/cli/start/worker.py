@@ -17,6 +17,7 @@ from vmq.cli.start.foreground import (
     REQUESTS,
     leave_nothing,
     on_signal,
+    shut_because,
     unless,
     until_end,
 )
@@ -78,7 +79,8 @@ async def _serve(sock: socket.socket, passing: socket.socket) -> bool:
     broker.live = live
     running = Running(broker, log, Notifier({}), _load)
     started = asyncio.Event()
-    part = WorkerPart(broker, channel)
+    shut = partial(shut_because, broker)
+    part = WorkerPart(broker, channel, shut)
     hearing = asyncio.create_task(_hear(channel, part, running, started, stopping))
     try:
         is_started = await unless(stopping, broker.start())
@@ -92,7 +94,7 @@ async def _serve(sock: socket.socket, passing: socket.socket) -> bool:
     if not stopping.is_set():
         logger.info("started version=%s compiled=%s", __version__, "yes" if is_compiled() else "no")
         part.take_connections(passing)
-        channel.send(WorkerReady())
+        channel.send(WorkerReady(shut()))
         tasks = [asyncio.create_task(running.keep_house()), asyncio.create_task(part.tell())]
         await until_end(stopping, broker)
         if not stopping.is_set():

@@ -42,7 +42,7 @@ async def serve_workers(config: "Config", log: "BrokerLog", load: Callable[[], "
         raise CliError(str(problems), USAGE) from None
     supervisor.on_left = stopping.set
     on_signal(stopping.set, lambda: _kill(supervisor.pids()))
-    running = Running(supervisor, log, notifier, load)
+    running = Running(supervisor, log, notifier, load, supervisor.shut_because)
 
     def rotate() -> None:
         running.rotate()
@@ -56,7 +56,7 @@ async def serve_workers(config: "Config", log: "BrokerLog", load: Callable[[], "
     compiled = "yes" if is_compiled() else "no"
     text = "started version=%s compiled=%s workers=%d"
     logger.info(text, __version__, compiled, supervisor.plan.count)
-    say_ready(supervisor.addresses)
+    say_ready(supervisor.addresses, supervisor.shut_because())
     say_page(links_of(supervisor.frontend.dashboard))
     running.ready()
     house = asyncio.create_task(running.keep_house())

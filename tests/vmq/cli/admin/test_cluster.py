@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from tests.support.until import reach
 from tests.vmq.cli.program import here, run
 from vmq.admin.cluster import MemberRow
 from vmq.cli.admin.client import AdminClient
 from vmq.cli.admin.cluster import COLUMNS
+from vmq.testing.ports import lasting_port
 from vmq.testing.process import BrokerProcess
 
 
@@ -20,8 +22,11 @@ def members(broker: BrokerProcess) -> dict[str, dict[str, Any]]:
 
 
 def node(name: str, key: Path, *more: str) -> BrokerProcess:
-    listen = ("--cluster-listen", "tcp://127.0.0.1:0", "--cluster-key", str(key))
-    return BrokerProcess.start(args=("--node-name", name, *listen, *more))
+    port = lasting_port(2)  # workers have one each
+    listen = ("--cluster-listen", f"tcp://127.0.0.1:{port}", "--cluster-key", str(key))
+    # Nodes that were taken out wait for each other so long.
+    env = {"VMQ_CLUSTER__SYNC_TIMEOUT": "1"}
+    return BrokerProcess.start(args=("--node-name", name, *listen, *more), env=env)
 
 
 def test_the_columns_are_those_of_the_api() -> None:
@@ -65,6 +70,24 @@ def test_two_processes_become_one_cluster_and_part(tmp_path: Path) -> None:
             )
             assert here("cluster", "join", seed, *there).code == 0
             b.wait_out("^vmq ready: tcp://")
+
+
+def test_workers_that_were_taken_out_say_so_and_are_let_in_again(tmp_path: Path) -> None:
+    key = tmp_path / "cluster.key"
+    run("cluster", "keygen", str(key))
+    with node("a", key) as a:
+        seed = members(a)["a"]["address"]
+        with node("b", key, "--workers", "2", "--join", seed) as b:
+            reach(lambda: sorted(members(a)) == ["a", "b-1", "b-2"])
+            b.terminate()
+            for name in ("b-1", "b-2"):
+                run("cluster", "remove", name, "--force", "--data-dir", str(a.data_dir))
+            b.restart()
+            b.wait_out("^vmq serves nobody: tcp://.* .worker 1: this node was taken out")
+            joined = here("cluster", "join", seed, "--json", "--data-dir", str(b.data_dir))
+            assert json.loads(joined.out)["status"] == "joined"
+            b.wait_out("^vmq ready: tcp://")
+            assert sorted(members(b)) == ["a", "b-1", "b-2"]
 
 
 @pytest.mark.parametrize("command", ["leave", "drain"])
