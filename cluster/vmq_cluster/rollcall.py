@@ -150,7 +150,7 @@ class RollCall:
             case StaleEpoch():
                 self.on_stale_epoch(message)
             case Heartbeat(stops=False) if self._membership.belongs:
-                self._inform(peer)
+                self._inform(peer, message.address)
             case _:
                 pass
 
@@ -171,7 +171,7 @@ class RollCall:
         self._membership.merge(records, peer, self._wall())
         if message.asks:
             answer = self._membership.message(asks=False, ticket=message.ticket)
-            self._outbox.send(peer, answer)
+            self._tell(peer, answer, _address_of(peer, message))
         else:
             self._on_answer(peer, message)
         for name in self._membership.others:
@@ -354,11 +354,18 @@ class RollCall:
             for address in _in_turn(self._membership.expired, self._heartbeats // _KNOCK):
                 self._knock(address)
 
-    def _inform(self, peer: str) -> None:
-        """Tells a peer all members and asks for its own, once between two heartbeats."""
+    def _inform(self, peer: str, address: str = "") -> None:
+        """Tells a peer, which says that it is there, all members, and asks for its own, once between two heartbeats."""
         if peer not in self._informed:
             self._informed.add(peer)
-            self._outbox.send(peer, self._membership.message(asks=True))
+            self._tell(peer, self._membership.message(asks=True), address)
+
+    def _tell(self, peer: str, message: Members, address: str) -> None:
+        """Tells a member, or one that is none any more where it says that it is: of that no other word is believed."""
+        if address and peer not in self._membership.others:
+            self._outbox.knock(address, message)
+        else:
+            self._outbox.send(peer, message)
 
     def _knock(self, address: str) -> None:
         ticket = self._contacts.get(address, 0)
@@ -408,11 +415,14 @@ def _in_turn(addresses: list[str], turn: int) -> list[str]:
 def _address_in(frame: Frame) -> str | None:
     """Where the sender of a frame says that it is."""
     for message in frame.messages:
-        if isinstance(message, Members):
-            for record in message.records:
-                if record.name == frame.sender:
-                    return record.address
+        if isinstance(message, Members) and (address := _address_of(frame.sender, message)):
+            return address
     return None
+
+
+def _address_of(name: str, message: Members) -> str:
+    """Where a node is by a list of members; "": it is not among them."""
+    return next((each.address for each in message.records if each.name == name), "")
 
 
 def _address_of_heartbeat(frame: Frame) -> str | None:

@@ -39,6 +39,8 @@ class Node:
     boot: int = 1
     versions: Versions = Versions()  # noqa: RUF009 - it is immutable
     machine: Machine | None = None
+    #: Where it is, if not at its name.
+    address: str = ""
     #: While the node is held up: what came meanwhile, by sender.
     unread: list[tuple[str, Frame]] | None = None
     #: Whether a tick is due that it could not do.
@@ -158,9 +160,10 @@ class Sim(Clock):
             delay = self.random.uniform(0, self.network.longest)
             self.later(delay, self._arrive, sender, name, frame)
 
-    def restart(self, name: str, wipe: bool = False) -> Machine:
-        """A node that does not run starts again, on its disk or on an empty one."""
+    def restart(self, name: str, wipe: bool = False, address: str = "") -> Machine:
+        """A node that does not run starts again, on its disk or on an empty one, where it was or elsewhere."""
         node = self.nodes[name]
+        node.address = address or node.address
         if wipe:
             node.storage = MemoryStorage(crashes=True)
         return self._boot(node)
@@ -174,7 +177,14 @@ class Sim(Clock):
         boot = node.boot.to_bytes(4, "big")
         random = Random(self.random.getrandbits(64))
         node.machine = machine = Machine(
-            node.name, node.name, node.storage, self.options, random, wall, boot, node.versions
+            node.name,
+            node.address or node.name,
+            node.storage,
+            self.options,
+            random,
+            wall,
+            boot,
+            node.versions,
         )
         self._carry_out(node, machine.start(self.now))
         self.later(self.random.uniform(0, TICK), self._tick, node, machine)
@@ -194,9 +204,14 @@ class Sim(Clock):
             if isinstance(effect, Transmit):
                 self._send(node.name, effect.peer, effect.frame)
             elif isinstance(effect, Contact):
-                self._send(node.name, effect.address, effect.frame)
+                self._send(node.name, self._at(effect.address), effect.frame)
             else:
                 node.effects.append(effect)
+
+    def _at(self, address: str) -> str:
+        """Who is there; an address without anybody is nobody's name."""
+        found = (each for each in self.nodes.values() if (each.address or each.name) == address)
+        return next((each.name for each in found), "")
 
     def _send(self, sender: str, receiver: str, frame: Frame) -> None:
         for message in frame.messages:
