@@ -42,6 +42,7 @@ class _Stored(msgspec.Struct, array_like=True):
     #: 0: the record is of a version that had none.
     store: Number = 0
     cluster: Number = 0
+    former: Number = 0
 
 
 class Identity:
@@ -63,6 +64,9 @@ class Identity:
         self.name = name
         #: 0: none yet.
         self.cluster = 0
+        #: The incarnation that this one has followed by a start, and no other node has met this one since; 0: none. Who
+        #: was taken out in that one does not know, and is out.
+        self.former = 0
         #: No incarnation and no store is higher: what says so is made up, or of a clock that was far ahead.
         self.highest: Final = (wall + FAR_AHEAD) << RANDOM_BITS
         stored = self._load()
@@ -80,20 +84,29 @@ class Identity:
             self.epoch = max(wall, 1 if self.was_ahead else stored.epoch + 1)
             self.store = stored.store or stored.incarnation
             self.cluster = stored.cluster
+            self.former = stored.former
             intact = stored.clean or (boot != b"" and boot == stored.boot)
             if max(stored.incarnation, self.store) > self.highest:
                 self.incarnation = self._fresh(wall, 0)
                 self.store = min(self.store, self.incarnation)
             else:
-                self.incarnation = (
-                    stored.incarnation if intact else self._fresh(wall, stored.incarnation)
-                )
+                self.incarnation = stored.incarnation
+                if not intact:
+                    self.incarnation = self._fresh(wall, stored.incarnation)
+                    self.former = self.former or stored.incarnation
         self._save(clean=False)
 
     def renew(self, wall: int, above: int) -> None:
         """Goes on under a new incarnation, above one that others know."""
         self.incarnation = self._fresh(wall, max(above, self.incarnation))
+        self.former = 0
         self._save(clean=False)
+
+    def met(self) -> None:
+        """Another node knows this incarnation as that of a member."""
+        if self.former:
+            self.former = 0
+            self._save(clean=False)
 
     def succeed(self, store: int) -> None:
         """This store, which is new, comes after one that had the name before."""
@@ -129,6 +142,6 @@ class Identity:
 
     def _save(self, clean: bool) -> None:
         lives = self.incarnation, self.epoch, self._boot
-        stored = _Stored(self.name, *lives, clean, self.store, self.cluster)
+        stored = _Stored(self.name, *lives, clean, self.store, self.cluster, self.former)
         self._transaction.put(_KEY, msgspec.msgpack.encode(stored))
         self._transaction.sync()

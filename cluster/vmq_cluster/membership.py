@@ -9,8 +9,8 @@ in whatever order.
     JOINED -> REMOVED                by an operator
 
 No incarnation comes back from the last three. A node that learns that it expired goes on under a new incarnation at
-once, for nobody wanted it away; one that was removed stays out until it is told to join. What was deleted since
-does not return with it: see `vmq_cluster.metadata.exchange`.
+once, for nobody wanted it away; one that was removed stays out until it is told to join, also in a new life that has
+begun before it hears of that. What was deleted since does not return with it: see `vmq_cluster.metadata.exchange`.
 
 A node of which others know a later store by its name has **lost** that, unless it is new itself, as after its disk was
 wiped: then it counts its store above the other's. Else it keeps the other's record in the place of its own, belongs to
@@ -254,6 +254,14 @@ class Membership:
 
     def _heard_of_itself(self, record: MemberRecord, by: str, wall: int) -> bool:
         own = self.own
+        if self._was_taken_out(record):
+            # The life that began since does not know: it is out as well, until it is told to join.
+            self._identity.met()
+            self._set(msgspec.structs.replace(own, status=record.status))
+            self._outbox.emit(Excluded(by))
+            return True
+        if record.incarnation == own.incarnation and is_active(record):
+            self._identity.met()
         if not is_later(record, own):
             return False
         if record.store > self._identity.store:
@@ -277,6 +285,13 @@ class Membership:
         self._records[own.name] = fresh
         self._store(fresh)
         return True
+
+    def _was_taken_out(self, record: MemberRecord) -> bool:
+        """Whether a record says that this node was taken out in a life before this one, which has met nobody yet."""
+        former, own = self._identity.former, self.own
+        is_ours = record.store in (0, self._identity.store) and is_active(own)
+        is_former = 0 < former <= record.incarnation < own.incarnation
+        return is_ours and is_former and record.status in (Status.LEFT, Status.REMOVED)
 
     def _heard_of_later_store(self, record: MemberRecord, wall: int) -> bool:
         if self.is_new:

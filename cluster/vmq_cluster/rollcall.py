@@ -340,7 +340,8 @@ class RollCall:
 
     def _heartbeat(self, now: float) -> None:
         # Who is silent may never have heard of this node, if the one that took it in died with the news.
-        introduces = self._heartbeats % _KNOCK == _KNOCK - 1
+        # But it says no more than where it is as long as it may have been taken out, and does not know.
+        introduces = self._heartbeats % _KNOCK == _KNOCK - 1 and not self._identity.former
         for peer in self._membership.others:
             if introduces and not self._detector.is_up(peer):
                 self._outbox.send(peer, self._membership.message(asks=True))

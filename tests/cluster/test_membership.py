@@ -290,7 +290,7 @@ def test_who_was_removed_stays_out_until_it_joins(seed: int) -> None:
     if alive_behind_a_cut:
         sim.split([dead], others)
     else:
-        sim.crash(dead)
+        sim.crash(dead, power=seed % 6 == 1)
     sim.run(6)
     sim.ask(names[0], lambda: sim[names[0]].remove(dead))
     sim.until(lambda: sim.is_joined(others), 5)
