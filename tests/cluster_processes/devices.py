@@ -459,11 +459,7 @@ class Traffic:
 
 @contextmanager
 def traffic(
-    cluster: Nodes,
-    topic: str,
-    publish: Iterable[str],
-    subscribe: Iterable[str],
-    pace: float = PACE,
+    cluster: Nodes, topic: str, publish: Iterable[str], subscribe: Iterable[str], pace: float = PACE
 ) -> Iterator[Traffic]:
     """Traffic below a topic: `["a", "bc"]` are two devices, one at `a`, one that goes from `b` to `c` and back.
 

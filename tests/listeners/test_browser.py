@@ -24,10 +24,7 @@ def page(tmp_path: Path, server: IssuedCertificate) -> Iterator[Page]:
     web.mkdir()
     shutil.copy(PAGE, web / "index.html")
     shutil.copy(installed_modules() / "mqtt" / "dist" / "mqtt.min.js", web)
-    with (
-        served(web) as address,
-        chromium(tmp_path / "browser", server) as browser,
-    ):
+    with served(web) as address, chromium(tmp_path / "browser", server) as browser:
         browser.address = address + "/"
         browser.open(browser.address)
         yield browser

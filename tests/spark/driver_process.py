@@ -38,11 +38,7 @@ class DriverProcess:
     """
 
     def __init__(
-        self,
-        arguments: Sequence[str],
-        folder: Path,
-        log: Path,
-        module: str = "tests.spark.driver",
+        self, arguments: Sequence[str], folder: Path, log: Path, module: str = "tests.spark.driver"
     ) -> None:
         self.offsets = folder / "landing" / "offsets"
         self.before = self.batches()

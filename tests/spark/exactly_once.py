@@ -239,10 +239,7 @@ class Run:
         Raises:
             AssertionError: a query ended for what passes, or nobody knows for what.
         """
-        strikes = {
-            "broker": self.kill_broker,
-            WORKERS: lambda: kill_python(self.driver),
-        }
+        strikes = {"broker": self.kill_broker, WORKERS: lambda: kill_python(self.driver)}
         series = Early(self.seed, strikes, self.kill_driver, lambda: self.driver, self.say)
         series.go(self.early)
         self.strikes = series.done

@@ -261,12 +261,7 @@ def test_pipelines_that_cannot_run(
     ],
 )
 def test_queries_that_fail_say_whether_to_try_again(
-    bridge: Bridge,
-    session: SparkSession,
-    tmp_path: Path,
-    text: str,
-    code: int,
-    said: str,
+    bridge: Bridge, session: SparkSession, tmp_path: Path, text: str, code: int, said: str
 ) -> None:
     from vmq_spark.driver import QueryError
 

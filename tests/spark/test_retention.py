@@ -41,9 +41,7 @@ def test_a_stream_that_was_outrun_ends_or_goes_on_behind_the_gap(
     assert offsets(bridge, out) == [*range(begun, read), *range(first, end)]
 
 
-def test_a_batch_that_asks_for_deleted_offsets_fails_or_takes_what_is_left(
-    bridge: Bridge,
-) -> None:
+def test_a_batch_that_asks_for_deleted_offsets_fails_or_takes_what_is_left(bridge: Bridge) -> None:
     outrun(bridge.broker, ends(bridge)[1])
     first, end = ends(bridge)
     assert first > 0

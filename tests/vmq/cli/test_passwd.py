@@ -87,11 +87,7 @@ def test_a_password_on_the_command_line_is_taken_with_a_warning(
     ],
 )
 def test_what_cannot_be_is_refused(
-    file: Path,
-    capsys: pytest.CaptureFixture[str],
-    user: str,
-    password: bytes,
-    problem: str,
+    file: Path, capsys: pytest.CaptureFixture[str], user: str, password: bytes, problem: str
 ) -> None:
     assert run("add", file, user, password) == 1
     assert problem in capsys.readouterr().err

@@ -7,10 +7,7 @@ from websockets.typing import Subprotocol
 from websockets.uri import parse_uri
 
 from tests.support.present import present
-from tests.support.wire import (
-    Packet,
-    split_packets,
-)
+from tests.support.wire import Packet, split_packets
 from tests.vmq.memory_transport import MemoryTransport
 from tests.vmq.mqtt.strategies import cut
 from tests.vmq.support import House
