@@ -213,9 +213,9 @@ class Machine:
 
     # --- what an operator or the application may ask; `flush` sends it
 
-    def join(self, address: str) -> None:
-        """Asks the node at an address to be taken in; repeated until it answers."""
-        self._rollcall.join(address)
+    def join(self, address: str, is_hint: bool = False) -> None:
+        """Asks the node at an address to be taken in, until it answers; or whether it is a member that is missed."""
+        self._rollcall.join(address, is_hint)
 
     @property
     def contacts(self) -> list[str]:

@@ -155,9 +155,9 @@ class ClusterNode:
                     self._link.send(effect.peer, effect.frame)
         await self._link.stop()
 
-    def join(self, address: str) -> None:
-        """Asks the node at an address to be taken in, until it answers."""
-        self._running.join(address)
+    def join(self, address: str, is_hint: bool = False) -> None:
+        """Asks the node at an address to be taken in, until it answers; or whether it is a member that is missed."""
+        self._running.join(address, is_hint)
         self._flush_soon()
 
     async def leave(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109 - the protocol's own

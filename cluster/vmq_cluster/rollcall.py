@@ -3,8 +3,9 @@
 A node that is to join **knocks** at the address of a member, until that one answers. Every heartbeat carries the
 digest of all that a node knows of members; who has another tells all it knows and asks for the same. A node that
 was taken for dead by the time that it is well again is knocked at now and then, so that two sides of a split that
-gave each other up become one again by themselves. A node that **leaves** hands over what it has, says goodbye until
-one of the others has heard it, and is out.
+gave each other up become one again by themselves. As long as members are missed, they are looked for where an operator
+says that they may be (**hints**): a cluster all of whose nodes have other addresses by now would not find itself. A
+node that **leaves** hands over what it has, says goodbye until one of the others has heard it, and is out.
 
 **A name is the live node's.** As long as a member is up, no other node is taken for it: a later life counts only from
 where the member is, or once that is down. Who comes with a name that is taken hears so, and its knocks count once the
@@ -42,6 +43,8 @@ STOPPED: Final = "it was stopped"
 _KNOCK: Final = 10
 #: Of those that were taken for dead so many at a time: each is a connection, and most of them are dead.
 KNOCKS: Final = 8
+#: Addresses that are remembered for those that are missed.
+MOST_HINTS: Final = 100
 #: Seconds with others after which a cluster is founded: those that start at once find each other before.
 FOUND_AFTER: Final = 60.0
 
@@ -76,6 +79,8 @@ class RollCall:
         #: Where to knock until somebody answers, and the tickets by which answers are known.
         self._contacts: dict[str, int] = {}
         self._tickets = 0
+        #: Where members may be that are not where they were, the last that was told of at the end.
+        self._hints: dict[str, None] = {}
         self._heartbeats = 0
         #: Who was told the members since the last heartbeat.
         self._informed: set[str] = set()
@@ -87,12 +92,19 @@ class RollCall:
 
     # --- what an operator may ask
 
-    def join(self, address: str) -> None:
-        """Asks the node at an address to be taken in; repeated until it answers.
+    def join(self, address: str, is_hint: bool) -> None:
+        """Asks the node at an address to be taken in; repeated until it answers, or (`is_hint`) as long as members are
+        missed, of which one may be there.
 
         Raises:
             ClusterError: another node has this one's name for good.
         """
+        if is_hint:
+            self._hints.pop(address, None)
+            self._hints[address] = None
+            while len(self._hints) > MOST_HINTS:
+                del self._hints[next(iter(self._hints))]
+            return
         if not self._membership.belongs:
             self._membership.rejoin(self._wall(), 0)
             self._leaving = None
@@ -350,9 +362,19 @@ class RollCall:
         self._say_goodbye()
         for address in sorted(self._contacts):
             self._knock(address)
+        self._seek()
         self._heartbeats += 1
         if self._heartbeats % _KNOCK == 0 and self._membership.belongs:
             for address in _in_turn(self._membership.expired, self._heartbeats // _KNOCK):
+                self._knock(address)
+
+    def _seek(self) -> None:
+        """Knocks where a member may be that is missed: with each of the first heartbeats, then now and then."""
+        is_due = self._heartbeats < _KNOCK or self._heartbeats % _KNOCK == 0
+        if is_due and self._detector.down and self._membership.belongs:
+            known = set(self._membership.addresses().values())
+            hints = [each for each in self._hints if each not in known]
+            for address in _in_turn(hints, self._heartbeats):
                 self._knock(address)
 
     def _inform(self, peer: str, address: str = "") -> None:

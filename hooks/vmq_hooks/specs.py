@@ -188,10 +188,10 @@ class Specs:
 
     @spec
     def discover_nodes(self) -> Sequence[str] | None:
-        """Where other nodes of the cluster are, for a node that is alone to ask to be taken in.
+        """Where other nodes of the cluster are, for a node to ask to be taken in, or whose members have moved.
 
-        Asked at the start and every ten seconds, as long as the node knows no other member. Addresses
-        as in `cluster.join`, which is asked besides; None: not known now.
+        Asked at the start and every ten seconds, as long as the node knows no other member or misses
+        one. Addresses as in `cluster.join`, which is asked besides; None: not known now.
         """
 
     @spec

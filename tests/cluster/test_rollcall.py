@@ -269,3 +269,16 @@ def test_a_disk_of_a_version_without_stores_has_one_and_keeps_its_name(sim: Sim)
     machine = sim.restart(names[0])
     assert machine.identity.store == machine.membership.own.store > 0
     sim.until(lambda: sim.is_joined(names), 10)
+
+
+@pytest.mark.parametrize("hints", [["n000"], ["n001", "n002"]])
+def test_a_cluster_that_has_moved_as_a_whole_finds_itself_by_hints(hints: list[str]) -> None:
+    sim = Sim(0)
+    names = sim.cluster(3)
+    for name in names:
+        sim.stop(name)
+    for name in names:
+        sim.restart(name, address="new " + name)
+        for each in hints:
+            sim.ask(name, partial(sim[name].join, "new " + each, is_hint=True))
+    sim.until(lambda: all(len(sim[name].detector.up) == 2 for name in names), 20)

@@ -64,6 +64,7 @@ class Sim(Clock):
         self.options = options
         self.network = Network() if network is None else network
         self.nodes: dict[str, Node] = {}
+        self.has_moved = False
         #: Encodes and decodes every frame, as the link does. Some seeds do, for it takes time.
         self.wire = seed % 10 == 0
         #: Messages that were sent, by kind.
@@ -164,6 +165,7 @@ class Sim(Clock):
         """A node that does not run starts again, on its disk or on an empty one, where it was or elsewhere."""
         node = self.nodes[name]
         node.address = address or node.address
+        self.has_moved |= bool(address)
         if wipe:
             node.storage = MemoryStorage(crashes=True)
         return self._boot(node)
@@ -202,11 +204,16 @@ class Sim(Clock):
     def _carry_out(self, node: Node, effects: list[Effect]) -> None:
         for effect in effects:
             if isinstance(effect, Transmit):
-                self._send(node.name, effect.peer, effect.frame)
+                self._send(node.name, self._place(node, effect.peer), effect.frame)
             elif isinstance(effect, Contact):
                 self._send(node.name, self._at(effect.address), effect.frame)
             else:
                 node.effects.append(effect)
+
+    def _place(self, node: Node, peer: str) -> str:
+        """Who is where a node has its links with a peer."""
+        record = node.machine and self.has_moved and node.machine.membership.record(peer)
+        return self._at(record.address) if record else peer
 
     def _at(self, address: str) -> str:
         """Who is there; an address without anybody is nobody's name."""

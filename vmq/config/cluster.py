@@ -51,7 +51,8 @@ class ClusterOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         Meta(
             max_length=100,
             description="Nodes of which one is asked to take this one in, as long as it is alone and was not taken "
-            "out; until then it serves no clients. One whose own address is among them may be the first, and serves.",
+            "out; until then it serves no clients. One whose own address is among them may be the first, and serves. "
+            "Members that are missed are looked for there, too: they may have other addresses by now.",
             extra={"accepts": 'a list of addresses, as in ["tcp://10.0.0.1:44053"]'},
         ),
     ] = msgspec.field(default_factory=list)

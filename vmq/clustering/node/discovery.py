@@ -1,4 +1,4 @@
-"""A plugin's word on where other nodes are, for a node that is alone: DNS, Kubernetes, Consul know."""
+"""A plugin's word on where other nodes are, for a node that is alone or misses some: DNS, Kubernetes, Consul know."""
 
 import asyncio
 import logging

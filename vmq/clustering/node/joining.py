@@ -90,16 +90,18 @@ class Joining:
 
     @property
     def may_join(self) -> bool:
-        """Whether the node is alone, and has not been taken out of its cluster."""
+        """Whether the node is alone or misses others, and has not been taken out of its cluster."""
         try:
-            membership = self._find_node().machine.membership
+            machine = self._find_node().machine
         except ClusterError:
             return False
-        return membership.belongs and not membership.others
+        others = machine.membership.others
+        return machine.membership.belongs and (not others or bool(machine.detector.down))
 
     def join_configured(self, addresses: Iterable[str]) -> None:
-        """Joins as configured, unless this node has others, or was made to go: a restart does not undo that.
+        """Joins as configured, unless this node was made to go: a restart does not undo that.
 
+        Where it has others, they are looked for there as well: they may have other addresses than when it was stopped.
         One that has left joins again. One that is among those to be joined may be the first of its cluster, and one
         that had others is what is left of it: those need not be taken in.
         """
@@ -110,9 +112,11 @@ class Joining:
         wanted = [each for each in given if each not in (node.address, node.name)]
         membership = node.machine.membership
         has_left = membership.own.status == Status.LEFT
-        if not wanted or membership.others or not (membership.belongs or has_left):
+        if not wanted or membership.has_lost_name or not (membership.belongs or has_left):
             return
-        if membership.has_lost_name:
+        if membership.others:
+            for address in wanted:
+                node.join(address, is_hint=True)
             return
         is_new = len(membership.records) == 1
         if len(wanted) == len(given) and (is_new or has_left):
@@ -168,7 +172,8 @@ class Joining:
         return found
 
     def join_nowait(self, address: str) -> None:
-        """Asks the node at an address to take this one in, if that is another one and was not asked yet.
+        """Asks the node at an address to take this one in, if that is another one and was not asked yet, or whether it
+        is one that is missed.
 
         Raises:
             ClusterError: it is no address, or too many were asked and have not answered.
@@ -177,6 +182,9 @@ class Joining:
         check_address(address, self.key)
         contacts = node.machine.contacts
         if address == node.address or address in contacts:
+            return
+        if node.machine.membership.others:
+            node.join(address, is_hint=True)
             return
         if len(contacts) >= _MOST_CONTACTS:
             raise ClusterError(f"{address}: {_MOST_CONTACTS} others were asked and do not answer")

@@ -93,7 +93,7 @@ class Node:
         self.joined.append(address)
 
 
-async def test_a_node_that_has_others_or_was_taken_out_asks_nobody() -> None:
+async def test_a_node_that_misses_none_or_was_taken_out_asks_nobody() -> None:
     async def ask() -> Sequence[str] | None:
         raise AssertionError("not asked")
 

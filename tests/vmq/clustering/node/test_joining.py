@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.support.until import until
-from tests.vmq.clustering.nodes import address, clustering, config, together
+from tests.vmq.clustering.nodes import address, clustering, config, pair, together
 from tests.vmq.sockets import peer_of
 from vmq.admin import cluster
 from vmq.admin.errors import AdminError
@@ -77,6 +77,22 @@ async def test_a_name_that_another_node_has_is_told_on_both_sides(
             assert "cluster.node_name" in reason
         assert list(clustering(one).node.members) == ["a"]
         assert caplog.text.count("name taken: ") == 2
+
+
+@pytest.mark.parametrize("says", ["cluster.join", "a plugin"])
+async def test_nodes_that_all_have_other_addresses_find_each_other(
+    tmp_path: Path, says: str
+) -> None:
+    async with pair(tmp_path):
+        pass
+    given = config(tmp_path, "a")
+    join = [given.cluster.listen] if says == "cluster.join" else []
+    async with Broker(given) as a, Broker(config(tmp_path, "b", join)) as b:
+        if says == "a plugin":
+            assert clustering(b).joining.may_join
+            clustering(b).joining.join_nowait(address(a))
+        await together(a, b)
+        assert not clustering(b).joining.may_join, "it misses nobody"
 
 
 async def test_a_member_keeps_its_name_and_clients_as_long_as_it_lives(
