@@ -152,7 +152,7 @@ class RollCall:
             return
         self._detector.answered(peer, message, now)
         if message.digest != self._membership.digest:
-            self._inform(peer)
+            self._inform(peer, message.address)
 
     def on_stranger(self, peer: str, message: AnyMessage) -> None:
         """From a node that is no member only its word on members counts; it is told ours."""
@@ -384,8 +384,9 @@ class RollCall:
             self._tell(peer, self._membership.message(asks=True), address)
 
     def _tell(self, peer: str, message: Members, address: str) -> None:
-        """Tells a member, or one that is none any more where it says that it is: of that no other word is believed."""
-        if address and peer not in self._membership.others:
+        """Tells a peer, where it says that it is if that is news: of one that is no member no other word is believed."""
+        is_member = peer in self._membership.others
+        if address and (not is_member or address != self._membership.addresses()[peer]):
             self._outbox.knock(address, message)
         else:
             self._outbox.send(peer, message)

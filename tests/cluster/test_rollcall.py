@@ -282,3 +282,11 @@ def test_a_cluster_that_has_moved_as_a_whole_finds_itself_by_hints(hints: list[s
         for each in hints:
             sim.ask(name, partial(sim[name].join, "new " + each, is_hint=True))
     sim.until(lambda: all(len(sim[name].detector.up) == 2 for name in names), 20)
+
+
+def test_a_member_that_has_moved_is_back_with_its_first_heartbeats() -> None:
+    sim = Sim(0)
+    names = sim.cluster(3)
+    sim.stop(names[0])
+    sim.restart(names[0], address="new")
+    sim.until(lambda: len(sim[names[0]].detector.up) == 2, 3 * OPTIONS.heartbeat_interval)
