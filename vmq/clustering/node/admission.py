@@ -54,6 +54,8 @@ class Admission:
         #: Why clients are to be served elsewhere, whatever place the node has.
         self._elsewhere = ""
         self._task: asyncio.Task[None] | None = None
+        #: Who stays or goes is the broker's by now.
+        self._is_over = False
 
     @property
     def reason(self) -> str:
@@ -62,10 +64,12 @@ class Admission:
 
     def start(self) -> None:
         """Looks from now on."""
+        self._is_over = False
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
         """Looks no more. Who stays is the broker's."""
+        self._is_over = True
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -83,6 +87,8 @@ class Admission:
             reason = self._elsewhere or await self._why_shut()
         except ClusterError as error:
             reason = str(error)
+        if self._is_over:
+            return
         reason = self._elsewhere or reason  # it may have been told so while it looked
         before = self._core.shut_to_clients
         self._core.shut_to_clients = reason

@@ -105,8 +105,10 @@ async def test_a_look_that_fails_is_not_the_last(caplog: pytest.LogCaptureFixtur
         second.set()
         return "none"
 
-    door, _ = admission(why_shut)
+    door, core = admission(why_shut)
     door.start()
     await asyncio.wait_for(second.wait(), PATIENCE)
     await door.stop()
+    await door.look()
+    assert core.shut_to_clients == "", "a node that stops turns nobody away any more"
     assert "internal error in a look" in caplog.text
