@@ -384,7 +384,7 @@ class RollCall:
             self._tell(peer, self._membership.message(asks=True), address)
 
     def _tell(self, peer: str, message: Members, address: str) -> None:
-        """Tells a peer, where it says that it is if that is news: of one that is no member no other word is believed."""
+        """Tells a peer, where it says that it is if that is news: of a stranger no other word is believed."""
         is_member = peer in self._membership.others
         if address and (not is_member or address != self._membership.addresses()[peer]):
             self._outbox.knock(address, message)

@@ -1,6 +1,7 @@
 """A node that is drained: clients and sessions are elsewhere, and it is a member still. Others: test_joining.py."""
 
 import asyncio
+from itertools import chain, repeat
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -96,7 +97,7 @@ async def test_what_is_said_while_a_node_looks_for_its_place_stands() -> None:
 
 
 async def test_a_look_that_fails_is_not_the_last(caplog: pytest.LogCaptureFixture) -> None:
-    looks = iter([RuntimeError("defect"), None])
+    looks = chain([RuntimeError("defect")], repeat(None))
     second = asyncio.Event()
 
     async def why_shut() -> str:
