@@ -4,6 +4,7 @@ The library names places as `$[...].topics[0]`, without the names of the tables.
 """
 
 import difflib
+import re
 from collections.abc import Iterator, Mapping
 from types import UnionType
 from typing import Annotated, Final, Union, get_args, get_origin
@@ -16,6 +17,15 @@ from vmq.config.text import accepted, toml_key
 
 #: No option takes a larger whole number: the compiled core counts in 64 bits, and adds to what it is told.
 LARGEST_NUMBER: Final = 1 << 60
+
+#: Units that other brokers' options take; of ours none that is a number.
+_SECONDS: Final = {"s": 1, "min": 60, "h": 3600, "d": 86_400}
+_BYTES: Final = {
+    letter + end: base**power
+    for power, letter in enumerate("kmgt", 1)
+    for end, base in (("", 1024), ("ib", 1024), ("b", 1000))
+}
+_WITH_UNIT: Final = re.compile(rf"(\d{{1,9}}) ?({'|'.join([*_SECONDS, *_BYTES])})", re.IGNORECASE)
 
 #: Key, what is wrong, and the value there (UNSET: there is none).
 Mistake = tuple[str, str, object]
@@ -39,7 +49,7 @@ def mistakes(key: str, value: object, kind: object) -> Iterator[Mistake]:
             yield key, f"{_expected(kind, None)}, at most {LARGEST_NUMBER}", value
     except msgspec.ValidationError as error:
         below = list(_below(key, value, _plain(kind)))
-        yield from below or [(key, _expected(kind, error), value)]
+        yield from below or [(key, _expected(kind, error) + _in_numbers(value, kind), value)]
 
 
 def struct_mistakes(
@@ -125,6 +135,17 @@ def _expected(kind: object, error: msgspec.ValidationError | None) -> str:
             return f"accepted: a table with {', '.join(plain.__struct_fields__)}"
         # A type that our own options do not use; the library says it in its words.
         return _words(error) if error is not None else "see the plugin's documentation"
+
+
+def _in_numbers(value: object, kind: object) -> str:
+    """What a size or a time with a unit is in bytes or seconds, where a number is wanted."""
+    found = _WITH_UNIT.fullmatch(value) if isinstance(value, str) else None
+    if found is None or _plain(kind) not in (int, float):
+        return ""
+    number, unit = int(found[1]), found[2].lower()
+    if unit in _SECONDS:
+        return f"; without a unit, in seconds: {number * _SECONDS[unit]}"
+    return f"; without a unit, in bytes: {number * _BYTES[unit]}"
 
 
 def _words(error: msgspec.ValidationError) -> str:

@@ -47,6 +47,8 @@ def test_the_environment_states_a_stream() -> None:
         ('retention_age = "14"', '.retention_age = "14": accepted: "never", or a number'),
         ("retention_bytes = -1", ".retention_bytes"),
         ("segment_bytes = 10", ".segment_bytes = 10: accepted: a whole number, 65536 to"),
+        ('segment_bytes = "1GiB"', "to 4294967296; without a unit, in bytes: 1073741824"),
+        ('segment_bytes = "2 min"', "to 4294967296; without a unit, in seconds: 120"),
         ('compression = "gzip"', '.compression = "gzip": accepted: "none", "lz4", "zstd"'),
         ('acks = "all"', '.acks = "all": accepted: "", "none", "leader", "quorum", '),
         ('durability = "disk"', '.durability = "disk": accepted: "memory", "os", "fsync"'),
