@@ -4,6 +4,7 @@ import subprocess
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -131,6 +132,41 @@ def test_clients_of_every_kind_add_and_work_at_once(
         worker.join(60)
     assert set(done.values()) == {1}
     assert disque.qlen("mail") == 0
+
+
+#: Begins its work, and is done with it, or fails, later.
+ASYNCHRONOUS = """
+const worker = require(process.argv[1]).connect(process.argv[2], { reconnectPeriod: 0 });
+worker.on("connect", () => worker.subscribe("$jobs/later", { qos: 1 }));
+worker.handleMessage = (packet, done) => {
+  console.log(String(packet.payload));
+  process.stdin.on("data", () => done()).on("end", () => worker.stream.destroy());
+};
+"""
+
+
+@pytest.mark.parametrize("succeeds", [True, False])
+def test_mqttjs_acknowledges_what_its_handler_is_done_with(
+    broker: BrokerProcess, clients: ClientFactory, port: int, node_modules: Path, succeeds: bool
+) -> None:
+    resp: Any = redis.Redis(port=port)
+    url = broker.urls[0].replace("tcp:", "mqtt:")
+    given = [require_tool("node"), "-e", ASYNCHRONOUS, str(node_modules / "mqtt"), url]
+    with subprocess.Popen(given, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as worker:
+        assert worker.stdin is not None
+        assert worker.stdout is not None
+        job = resp.execute_command("ADDJOB", "later", "work", 0)
+        assert worker.stdout.readline() == b"work\n"
+        assert b"active" in resp.execute_command("SHOW", job)
+        if succeeds:
+            worker.stdin.write(b"go on")
+            worker.stdin.flush()
+        else:
+            worker.stdin.close()
+            (again,) = clients("paho", ("$jobs/later", 1)).receive(1)
+            assert again.payload == b"work"
+        reach(lambda: resp.execute_command("SHOW", job) is None)
+        worker.kill()
 
 
 def test_pydisque_is_served_as_by_disque(port: int) -> None:
