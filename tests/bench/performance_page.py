@@ -119,6 +119,8 @@ MEASURES = """\
   the same machine, is the limit: then it says what that can do, not the broker. Where a rate is given, it is that.
 - **p50** is half of the latencies, from the moment that a message was to be sent until it has arrived. In loads that go
   as fast as they can it is mostly the time in queues: it says how much is under way, not how quick a broker is.
+  A virtual machine may wake a processor that slept in one of two ways, of which the second takes some 65 µs longer
+  and costs the broker CPU too; which one depends on the rate. Rows whose p50 differ by that much compare badly.
 - **ratio** is the first broker's figure divided by the other's, in runs that took turns: below 1 the first is cheaper.
   Above, where the other is ahead, it is set in bold.
 - Figures are medians. A row in which anything was lost, repeated or out of order shows what instead of figures.
