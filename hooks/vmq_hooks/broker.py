@@ -232,6 +232,12 @@ class Broker(Protocol):
         With `cleanup` it waits until there are durable sessions (`when_open`); one in a slot ends wherever it is.
         """
 
+    async def connected_elsewhere(self, subscriber_id: SubscriberId) -> str:
+        """The other node of the cluster that has the client's connection and can be reached; "" if there is none.
+
+        So far as this node has heard. It waits until there are durable sessions (`when_open`).
+        """
+
     async def disconnect_users(self, usernames: Collection[str]) -> int:
         """Ends the connections of all clients that are here under one of these user names; returns how many.
 

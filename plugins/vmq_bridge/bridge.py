@@ -28,7 +28,8 @@ class Bridge:
     """A bridge of the configuration.
 
     While the far broker is away nobody has the session with our broker open, so what comes for it
-    waits on disk, within the limits of a queue whose client is away.
+    waits on disk, within the limits of a queue whose client is away. Of the nodes of a cluster that all have the bridge
+    one has the session and the connection; the others stand by.
     """
 
     def __init__(self, broker: Broker, name: str, config: BridgeConfig) -> None:
@@ -82,7 +83,8 @@ class Bridge:
         try:
             # Else our broker has no place in its cluster yet, and serves nobody: `run` makes the session then.
             with suppress(ConnectionError), self._named():
-                await self._make_session()
+                if not await self._elsewhere():
+                    await self._make_session()
         finally:
             # Whatever it was: `run` would wait for ever.
             self._begun.set()
@@ -92,6 +94,34 @@ class Bridge:
             await local.subscribe(self._topics.local_subscriptions())
         self._has_session = True
 
+    async def _elsewhere(self) -> str:
+        """The other node that has the session open."""
+        return await self._broker.connected_elsewhere(self.subscriber_id)
+
+    async def _stand_by(self) -> None:
+        """Returns when no other node has the session open, and this one may."""
+        found = ""
+        while (node := await self._elsewhere()) or (found and not self._config.is_anyones):
+            if node and node != found:
+                found = node
+                self._tell_who_has_it(node)
+                # Whatever it subscribes to there is this node's to end, should its configuration change.
+                await self._broker.run_in_thread(self._subscribed.add, self._wanted_there())
+            await asyncio.sleep(min(self._config.reconnect_delay, 1.0) * random.uniform(0.5, 1.0))
+
+    def _tell_who_has_it(self, node: str) -> None:
+        log, about = self._broker.log, f"bridge {self.name}"
+        if self._config.is_anyones:
+            self._broker.set_problem(about, "")
+            log.info("%s: node %s has it, and this one stands by", about, node)
+            return
+        problem = (
+            f"node {node} has it too, and the far broker would take this node for another bridge; "
+            "accepted: a client_id, the same on all nodes, so that one takes over from the other"
+        )
+        self._broker.set_problem(about, problem)
+        log.error("%s: not started: %s", about, problem)
+
     async def run(self) -> None:
         """Connects, again and again."""
         config = self._config
@@ -100,6 +130,8 @@ class Bridge:
         complaint = ""
         clock = asyncio.get_running_loop().time
         while True:
+            await self._begun.wait()
+            await self._stand_by()
             since = clock()
             before = self._connections
             try:
@@ -135,7 +167,6 @@ class Bridge:
     async def _serve(self) -> None:
         """One connection, from its beginning to its end, which is an error."""
         config = self._config
-        await self._begun.wait()
         if not self._has_session:
             await self._make_session()
         tls = await self._tls()
@@ -197,18 +228,20 @@ class Bridge:
 
     async def _subscribe(self, remote: Remote) -> None:
         """Subscribes there, unless the far broker still knows: each time brings all retained messages."""
-        wanted = self._topics.remote_subscriptions()
-        filters = [each.topic_filter for each in wanted]
         if self._greeted:
             return
+        filters = self._wanted_there()
         gone = [each for each in self._subscribed.load() if each not in filters]
         if gone and remote.session_present:
             await remote.unsubscribe(gone)
         # Kept before it is true: what was never subscribed to can be unsubscribed without harm.
         await self._broker.run_in_thread(self._subscribed.save, filters)
         if filters:
-            await remote.subscribe(wanted)
+            await remote.subscribe(self._topics.remote_subscriptions())
         self._greeted = True
+
+    def _wanted_there(self) -> list[str]:
+        return [each.topic_filter for each in self._topics.remote_subscriptions()]
 
     def _tell_of_drop(self, topic: str, why: str) -> None:
         """One line for each reason, until the next start: a flood must not fill the log."""
@@ -239,6 +272,11 @@ class Subscribed:
         except (OSError, ValueError):
             return []
         return [each for each in found if isinstance(each, str)] if isinstance(found, list) else []
+
+    def add(self, filters: list[str]) -> None:
+        """These too may be subscribed to."""
+        before = self.load()
+        self.save([*before, *(each for each in filters if each not in before)])
 
     def save(self, filters: list[str]) -> None:
         if filters != self.load():

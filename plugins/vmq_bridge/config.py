@@ -68,7 +68,8 @@ class BridgeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     client_id: Annotated[
         Annotated[str, Meta(min_length=1, max_length=1000)] | None,
         Meta(
-            description="Our client id there; unset = the node's name and the bridge's.",
+            description="Our client id there, the same on all nodes that have the bridge; unset = the node's name and "
+            "the bridge's.",
             extra={"accepts": "a text"},
         ),
     ] = None
@@ -165,6 +166,11 @@ class BridgeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     def address(self) -> tuple[str, int]:
         parts = urlsplit(self.url)
         return parts.hostname or "", parts.port or _SCHEMES[parts.scheme]
+
+    @property
+    def is_anyones(self) -> bool:
+        """Whether the far broker takes any of our nodes for this bridge, or has nothing that is one's alone."""
+        return self.client_id is not None or self.clean_session
 
     @property
     def assumes_session(self) -> bool:

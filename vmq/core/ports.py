@@ -47,6 +47,10 @@ class Claims:
     def end_session(self, registry: Any, client_id: str) -> None:
         """Ends a durable session that is in a slot, with the connection that it has."""
 
+    def elsewhere(self, mountpoint: str, client_id: str) -> str:
+        """The other node that has the client's connection and can be reached; "" if there is none."""
+        return ""
+
 
 class Placed:
     """What `Claims.claim` brings where the durable session of a client is in a slot; see `vmq.protocol.front_queue`."""

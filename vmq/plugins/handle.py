@@ -75,6 +75,8 @@ class Host(Protocol):
 
     async def disconnect(self, subscriber_id: SubscriberId, cleanup: bool) -> bool: ...
 
+    async def connected_elsewhere(self, subscriber_id: SubscriberId) -> str: ...
+
     async def disconnect_users(self, usernames: Collection[str]) -> int: ...
 
     async def drop_wills(self, usernames: Collection[str]) -> int: ...
@@ -288,6 +290,9 @@ class Handle:
 
     async def disconnect(self, subscriber_id: SubscriberId, *, cleanup: bool = False) -> bool:
         return await self._host.disconnect(subscriber_id, cleanup)
+
+    async def connected_elsewhere(self, subscriber_id: SubscriberId) -> str:
+        return await self._host.connected_elsewhere(subscriber_id)
 
     async def disconnect_users(self, usernames: Collection[str]) -> int:
         return await self._host.disconnect_users(names_of(usernames))

@@ -149,6 +149,11 @@ class PluginHost:
         registry.core.outbox.flush()
         return output is not None
 
+    async def connected_elsewhere(self, subscriber_id: SubscriberId) -> str:
+        mountpoint, client_id = subscriber_id.mountpoint, subscriber_id.client_id
+        await self._is_open.wait()
+        return self._registry(mountpoint).core.claims.elsewhere(mountpoint, client_id)
+
     async def disconnect_users(self, usernames: Collection[str]) -> int:
         def end(client: Connection) -> bool:
             client.session.will = None  # who is gone says nothing more

@@ -333,6 +333,9 @@ class ShadowHost:
     async def disconnect(self, subscriber_id: SubscriberId, cleanup: bool) -> bool:
         return False
 
+    async def connected_elsewhere(self, subscriber_id: SubscriberId) -> str:
+        return await self._host.connected_elsewhere(subscriber_id)
+
     async def disconnect_users(self, usernames: Collection[str]) -> int:
         return 0
 

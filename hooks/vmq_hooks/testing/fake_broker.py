@@ -121,6 +121,8 @@ class FakeBroker:
         self.streams: dict[str, Mapping[str, Any]] = {}
         #: Client ids that `disconnect` finds; None: it finds everyone.
         self.connected: set[SubscriberId] | None = None
+        #: Which other node has a client's connection.
+        self.elsewhere: dict[SubscriberId, str] = {}
         #: Raised by the next calls of `publish`, as a full or stopping broker would.
         self.publish_error: Exception | None = None
         #: What the plugin says is wrong, by what it is about.
@@ -249,6 +251,9 @@ class FakeBroker:
     async def disconnect(self, subscriber_id: SubscriberId, *, cleanup: bool = False) -> bool:
         self.disconnected.append(Disconnected(subscriber_id, cleanup))
         return self.connected is None or subscriber_id in self.connected
+
+    async def connected_elsewhere(self, subscriber_id: SubscriberId) -> str:
+        return self.elsewhere.get(subscriber_id, "")
 
     async def disconnect_users(self, usernames: Collection[str]) -> int:
         self.disconnected_users.append(names_of(usernames))

@@ -20,3 +20,10 @@ def test_what_cannot_be_written_whole_leaves_what_was_noted_before(
     with pytest.raises(OSError, match="Input/output error"):
         noted.save(["b/#"])
     assert noted.load() == ["a/#"]
+
+
+def test_what_another_node_may_subscribe_to_is_noted_besides(tmp_path: Path) -> None:
+    noted = Subscribed(tmp_path / "far.json")
+    noted.save(["a/#", "b"])
+    noted.add(["c", "b"])
+    assert noted.load() == ["a/#", "b", "c"]

@@ -117,7 +117,7 @@ class ClientTakeover(Claims):
         before = self._end_wait(who)
         if before is not None:
             self._loop.call_soon(before.finish, Refuse(_TAKEN_OVER))
-        if self._may_go_on(who):
+        if not self.elsewhere(*who):
             return None
         pending = Pending(lambda: self._cancel(who, pending))
         self._waiting[who] = waiting = WaitingClaim(pending)
@@ -125,9 +125,11 @@ class ClientTakeover(Claims):
         self._ask(who, waiting)
         return pending
 
-    def _may_go_on(self, who: Who) -> bool:
-        record = self._directory.record(*who)
-        return record is None or record.node == self._node.name or record.node not in self._up()
+    def elsewhere(self, mountpoint: str, client_id: str) -> str:
+        record = self._directory.record(mountpoint, client_id)
+        if record is None or record.node == self._node.name or record.node not in self._up():
+            return ""
+        return record.node
 
     def _up(self) -> list[str]:
         return list(self._node.up) if self._node.is_running else []
@@ -145,7 +147,7 @@ class ClientTakeover(Claims):
             self._core.outbox.flush()
 
     def _look_at(self, who: Who, waiting: WaitingClaim) -> None:
-        if self._may_go_on(who):
+        if not self.elsewhere(*who):
             self._go_on(who)
         else:
             self._ask(who, waiting)

@@ -49,6 +49,9 @@ class SlotClaims(Claims):
     def end_session(self, registry: Registry, client_id: str) -> None:
         self._fronts.end(registry.scope + client_id)
 
+    def elsewhere(self, mountpoint: str, client_id: str) -> str:
+        return self.before.elsewhere(mountpoint, client_id)
+
 
 class SlotSubscriptions(Propagation):
     """Clients who subscribe."""
