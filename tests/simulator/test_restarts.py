@@ -10,7 +10,7 @@ from vmq.clustering.slots.reach import Reach
 
 SEEDS = 2
 #: One in which nobody would tell a publisher of the new store.
-UNHEARD = 4
+UNHEARD = 43
 
 
 def miss(world: World, name: str) -> None:

@@ -141,8 +141,10 @@ class WillsWalk:
         count = came[life.will]
         own_end = any(life.ended - 0.01 <= at <= life.ended + HEARD for at in self.deaths)
         if life.end == "died":  # who comes back before its node is missed is not gone
-            again = [at for name, at in self.starts if name == life.node and at >= life.ended]
-            missed = MISSED + min(again, default=life.ended)
+            starts = [each for each in self.starts if each[1] >= life.ended]
+            again = min((at for name, at in starts if name == life.node), default=life.ended)
+            # Who starts while it waits may keep the will, and is asked first.
+            missed = MISSED + max([at for _, at in starts if at < again + MISSED] or [again])
             is_back = any(
                 other.client == life.client and life.ended <= other.begun < missed
                 for other in self.lives

@@ -157,7 +157,7 @@ ABLATIONS: dict[str, Ablation] = {
     "unwritten": Ablation(
         "a copy that becomes a state has what is on its way to the disk",
         ((Effects, "_unwritten", without.unwritten_heads),),
-        (("kill", "disk", "handover"), (3,)),
+        (("kill", "disk", "handover"), (0,)),
     ),
     "bodies": Ablation(
         "a record of messages stays until nobody lacks any of it, in memory or not",
@@ -172,7 +172,7 @@ ABLATIONS: dict[str, Ablation] = {
     "stamps": Ablation(
         "a stamp is greater than all in the state, whatever the clock says",
         ((SlotState, "stamp", without.by_the_clock),),
-        (("skew", "handover", "kill"), (0,)),
+        (("skew", "handover", "kill"), (7,)),
     ),
     "rank": Ablation(
         "the owner numbers a client's connections, and refuses an older one",
@@ -213,7 +213,7 @@ ABLATIONS: dict[str, Ablation] = {
     "held up": Ablation(
         "an owner that was held up serves when the others have said again that they have no fork",
         ((Reach, "is_held_up", lambda self, now: False),),
-        (("pause", "skew"), (833,)),
+        (("pause", "skew"), (415,)),
     ),
     "ended": Ablation(
         "the end of a subscription is a record",

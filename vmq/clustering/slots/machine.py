@@ -122,6 +122,7 @@ class SlotMachine:
         owner.publish()
         owner.followers.end()
         del self.owners[slot]
+        self.places.stay(slot)
         self.rounds.note(slot, False)
         self.copies[slot] = copy = self._holder(owner)
         if owner.state.lacks == NO_LINEAGE:
@@ -279,6 +280,7 @@ class SlotMachine:
         wanted = self.places.wanted(owner.slot)
         if wanted and wanted[0] != self.here.store and wanted[0] in reach.heirs():
             owner.wish = wanted[0]
+        owner.planned = self.places.followers(owner.slot, owner.view.followers)
 
     # Messages
 

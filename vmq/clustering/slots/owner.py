@@ -63,6 +63,8 @@ class SlotOwner(OwnedSlot):
         self._had: dict[int, list[Dot]] = {}
         #: The next owner, by plan.
         self.wish: int = 0
+        #: The followers to be, by plan; none: those that there are may stay.
+        self.planned: tuple[int, ...] = ()
         self.attachments = Attachments(self)
 
     def flush(self, is_due: bool) -> None:
@@ -94,7 +96,7 @@ class SlotOwner(OwnedSlot):
     def is_at_rest(self) -> bool:
         """Whether nothing of it waits for a heartbeat."""
         return (
-            not (self.wish or self._refused)
+            not (self.wish or self.planned or self._refused)
             and self.serves(self.here.store)
             and self.followers.are_whole(self.view.followers)
             and self.attachments.are_at_rest()
@@ -154,13 +156,22 @@ class SlotOwner(OwnedSlot):
                 self._begin_follower(store)
 
     def _wanted_followers(self) -> list[int]:
-        """Nodes of as many other hosts as are to have copies; besides the next owner, which may be of this host."""
-        reach, wish = self.here.reach, self.wish
+        """Nodes of as many other hosts as are to have copies; besides the next owner, which may be of this host.
+
+        One that is to follow by plan comes before another one goes: that has the last whole copy, perhaps.
+        """
+        reach, wish, planned = self.here.reach, self.wish, self.planned
         fit = reach.fit()
         followers = [each for each in self.view.followers if each in fit]
         count = min(self.here.replicas - 1, reach.other_hosts())
-        if not wish and len(followers) == len(self.view.followers) == count:
-            return followers
+        if not wish and len(followers) == len(self.view.followers):
+            are_whole = self.followers.are_whole(self.view.followers)
+            if len(followers) == count:
+                missing = [each for each in planned if each in fit and each not in followers]
+                return [*followers, *missing[:1]] if are_whole else followers
+            if not are_whole and set(planned).intersection(followers):
+                return followers
+        followers.sort(key=lambda store: store not in planned)
         hosts = {store: reach.host_of(store) for store in fit}
         if wish in hosts and wish not in followers:
             followers.insert(0, wish)

@@ -7,13 +7,15 @@ a slot.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from hashlib import blake2b
 from math import ceil
 from typing import Final
 
 from vmq.clustering.slots.here import LocalNode
 
+#: Slots of one node that change followers at a time: each new one is sent the whole state.
+MOVES_AT_ONCE: Final = 16
 #: A host has at most so many times its share.
 BOUND: Final = 1.05
 
@@ -89,6 +91,8 @@ class SlotPlaces:
         #: Where each slot would be, and for which nodes that was calculated.
         self._wanted: list[tuple[int, ...]] = []
         self._nodes: tuple[int, ...] = ()
+        #: Slots of this node that change followers.
+        self._moving: set[int] = set()
 
     def wanted(self, slot: int) -> tuple[int, ...]:
         """The nodes that are to have a slot; none while not all are known to be there."""
@@ -101,3 +105,21 @@ class SlotPlaces:
             self._nodes = tuple(sorted(nodes))
             self._wanted = spread(self._slots, nodes, self._here.replicas)
         return self._wanted[slot]
+
+    def followers(self, slot: int, now: Collection[int]) -> tuple[int, ...]:
+        """Who is to follow a slot of this node instead of those who do; none if it may stay, or has to wait.
+
+        A node that was missed for a moment follows nobody when it is back, and the others follow all.
+        """
+        wanted = self.wanted(slot)
+        is_odd = wanted[:1] == (self._here.store,) and set(wanted[1:]) != set(now)
+        if not is_odd:
+            self.stay(slot)
+        elif slot in self._moving or len(self._moving) < MOVES_AT_ONCE:
+            self._moving.add(slot)
+            return wanted[1:]
+        return ()
+
+    def stay(self, slot: int) -> None:
+        """Its followers are those that are to be, or this node is not its owner any more."""
+        self._moving.discard(slot)

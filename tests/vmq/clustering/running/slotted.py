@@ -54,15 +54,15 @@ def owner_of(brokers: House, client_id: str) -> str:
 
 
 def are_owned(brokers: House) -> bool:
-    """Whether each slot is served by the node that is to have it, with as many followers as there can be."""
-    followers = min(1, len(brokers.brokers) - 1)
+    """Whether each slot is served and followed by the nodes that are to have it."""
     found = [
         slot
         for broker in brokers.brokers.values()
         for slot, owner in service(broker).machines.slots.owners.items()
         if _serves(broker, owner)
-        and service(broker).machines.slots.places.wanted(slot)[:1] == (service(broker).store,)
-        and len(owner.view.followers) >= followers
+        and (wanted := service(broker).machines.slots.places.wanted(slot))
+        and wanted[0] == service(broker).store
+        and set(wanted[1:]) == set(owner.view.followers)
         and owner.followers.are_whole(owner.view.followers)
     ]
     return sorted(found) == list(range(SLOTS))

@@ -357,6 +357,24 @@ def test_a_former_followers_copy_goes_when_the_next_one_is_whole(world: World) -
     assert [each.slot for each in world.sent(ForkIncluded, first)] == [SLOT]
 
 
+def test_who_is_to_follow_by_plan_has_a_whole_copy_before_another_goes(world: World) -> None:
+    world.subscribe("c")
+    first = world.serve()
+    other, places = 5 - first, world.slots.places
+    places.wanted(SLOT)
+    places._wanted = [(1, other)]
+    for _ in range(3):
+        world.tick()
+        assert world.sent(ForkIncluded, first) == []
+    assert world.owner.view.followers == (first, other)
+    world.follow(other)
+    world.tick()
+    assert world.owner.view.followers == (other,)
+    assert world.sent(ForkIncluded, first)
+    world.tick()
+    assert world.owner.is_at_rest()
+
+
 def test_who_is_leaving_follows_no_more_at_once_unless_nobody_else_could(world: World) -> None:
     world.deny(2, 3)
     (first,) = world.owner.view.followers

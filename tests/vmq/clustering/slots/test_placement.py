@@ -5,7 +5,12 @@ from math import ceil
 
 import pytest
 
-from vmq.clustering.slots.placement import BOUND, choose, spread
+from vmq.clustering.messages.slots import Beat
+from vmq.clustering.slots.here import LocalNode
+from vmq.clustering.slots.placement import BOUND, MOVES_AT_ONCE, SlotPlaces, choose, spread
+from vmq.clustering.slots.reach import Reach
+from vmq.clustering.slots.words import incarnation_of
+from vmq_cluster.storage import MemoryStorage
 
 SLOTS = 1024
 
@@ -47,6 +52,28 @@ def test_when_a_host_joins_little_more_than_its_share_moves() -> None:
     before, after = spread(SLOTS, hosts(10), 2), spread(SLOTS, hosts(11), 2)
     moved = sum(one[0] != other[0] for one, other in zip(before, after, strict=True))
     assert SLOTS / 11 * 0.8 <= moved <= SLOTS / 11 * 1.6
+
+
+def test_slots_change_followers_a_few_at_a_time() -> None:
+    reach = Reach(1, "a", 1000, 100)
+    reach.set_members({1: "a", 2: "b", 3: "c"})
+    here = LocalNode(incarnation_of(1, 1), reach, part_bytes=100, disk=MemoryStorage())
+    places = SlotPlaces(here, SLOTS)
+    assert not places.followers(0, ())  # who is to have it is not known while others are missed
+    for store in (2, 3):
+        reach.on_link(store, 10 + store)
+        reach.on_beat(store, Beat(incarnation_of(store, 1), [1, 2, 3]))
+    own = [slot for slot in range(SLOTS) if places.wanted(slot)[0] == 1]
+    others = [slot for slot in range(SLOTS) if places.wanted(slot)[0] != 1]
+    assert not any(places.followers(slot, ()) for slot in others)
+    for _ in range(2):
+        moving = [slot for slot in own if places.followers(slot, (9,))]
+        assert moving == own[:MOVES_AT_ONCE]
+    assert places.followers(own[0], ()) == places.wanted(own[0])[1:]
+    assert not places.followers(own[0], places.wanted(own[0])[1:])
+    places.stay(own[1])
+    moving = [slot for slot in own[2:] if places.followers(slot, (9,))]
+    assert moving == own[2 : MOVES_AT_ONCE + 2]
 
 
 def test_without_nodes_nobody_has_a_slot() -> None:
