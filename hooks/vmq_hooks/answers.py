@@ -7,7 +7,7 @@ that a broker would log.
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from vmq_hooks.modifiers import (
     DeliverModifiers,
@@ -17,7 +17,7 @@ from vmq_hooks.modifiers import (
     check_modifiers,
 )
 from vmq_hooks.types import REFUSED_QOS, Subscription
-from vmq_hooks.verdicts import Accept, Cache, Next, Refuse
+from vmq_hooks.verdicts import Accept, Cache, Dependency, Next, Refuse
 
 NEXT: Final = Next()
 ACCEPT: Final = Accept()
@@ -42,6 +42,8 @@ _SMALLEST: Final = {
     "retry_interval": 0,
     "throttle": 0,
 }
+#: What a verdict may depend on.
+_FACTS: Final = get_args(Dependency)
 _LONGEST: Final = 65_535
 _LARGEST_PAYLOAD: Final = 268_435_455 - _LONGEST - 4
 #: Begin topics that are no message's: what is published there does something.
@@ -53,6 +55,17 @@ _ADDRESS: Final = re.compile(r"(tcp://\S{1,255}:\d{1,5}|ipc://[^\0]{1,255})\Z")
 
 class AnswerError(ValueError):
     """A plugin answered something that is no answer to this hook; the text says what is one."""
+
+
+def refuse_coroutine(returned: Any) -> None:
+    """Of what a plain function returned: a coroutine is closed, for nobody awaits it.
+
+    Raises:
+        AnswerError: it is one.
+    """
+    if inspect.iscoroutine(returned):
+        returned.close()
+        raise AnswerError("a coroutine of a plain function; accepted: async def")
 
 
 def read_verdict(hook: str, returned: Any, asked: Sequence[Subscription] = ()) -> Verdict:
@@ -306,9 +319,9 @@ def _check_cache(cache: Any) -> None:
         raise AnswerError(f"cache {_shown(cache)}; accepted: Cache(seconds, by)")
     by: Any = cache.by
     facts = by if isinstance(by, Iterable) else [None]
-    if cache.seconds != cache.seconds or not all(isinstance(each, str) for each in facts):
+    if cache.seconds != cache.seconds or not all(each in _FACTS for each in facts):
         raise AnswerError(
-            f"cache {_shown(cache)}; accepted: a number of seconds, and facts by name"
+            f"cache {_shown(cache)}; accepted: a number of seconds, and of {', '.join(_FACTS)} any"
         )
 
 

@@ -5,7 +5,8 @@ How a hook is called stands in `CHAINS`: `all` calls every plugin and ignores wh
 that is a refusal); `only` asks the first plugin; `each` puts together what all of them answer.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal
 
 import pluggy
@@ -55,6 +56,33 @@ CHAINS: Final[Mapping[str, Chain]] = {
     "discover_nodes": "only",
     "expression_functions": "each",
 }
+
+
+def arguments_of(hook: str) -> tuple[str, ...]:
+    """The names of a hook's arguments, in order."""
+    return tuple(inspect.signature(getattr(Specs, hook)).parameters)[1:]
+
+
+def taken_by(function: Callable[..., Any], hook: str) -> tuple[str, ...]:
+    """The names of the arguments that a plugin's bound function for a hook takes, in its order; a default is no excuse.
+
+    Raises:
+        TypeError: the hook has not each of them, or one cannot be given by its place.
+    """
+    parameters = inspect.signature(function).parameters.values()
+    mistakes = [text for each in parameters for text in _mistakes(each, hook)]
+    if mistakes:
+        raise TypeError("; ".join(mistakes))
+    return tuple(each.name for each in parameters)
+
+
+def _mistakes(taken: inspect.Parameter, hook: str) -> Iterator[str]:
+    known = arguments_of(hook)
+    bare = taken.replace(annotation=taken.empty, default=taken.empty)
+    if str(bare) not in known:  # that of others has stars
+        yield f"hook {hook} has no {str(bare)!r}; accepted: {', '.join(known)}"
+    elif taken.kind is taken.KEYWORD_ONLY:
+        yield f"hook {hook} takes {taken.name!r} by keyword alone; accepted: no * before it"
 
 
 class Specs:
@@ -120,7 +148,7 @@ class Specs:
         subscriber_id: SubscriberId,
         subscriptions: Sequence[Subscription],
     ) -> None:
-        """Subscriptions were made, with the QoS that was granted; refused ones are left out."""
+        """Subscriptions were made, with the QoS that was granted; refused ones are left out: there is one at least."""
 
     @spec
     def auth_on_unsubscribe(

@@ -9,6 +9,7 @@ import pytest
 from vmq_acl import AclConfig, AclPlugin
 from vmq_hooks import (
     Accept,
+    Cache,
     DeliverModifiers,
     Explanation,
     Message,
@@ -104,6 +105,7 @@ def test_every_way_of_saying_something_is_read() -> None:
         ({"throttle": -1}, "throttle = -1"),
         (Accept(subscriptions=[]), "auth_on_subscribe only"),
         (Accept(cache=3), "accepted: Cache"),  # type: ignore[arg-type]
+        (Next(Cache(9, frozenset({"payload"}))), "of peer, username"),  # type: ignore[arg-type]
     ),
 )
 def test_what_is_no_answer_is_named(answer: Any, why: str) -> None:
@@ -148,6 +150,21 @@ async def test_questions_that_there_are_not() -> None:
         await call_async(Answers(), "auth_on_publish", username="u")
     with pytest.raises(TypeError, match="has no user; accepted: username, subscriber_id, message"):
         await call_async(Answers(), "auth_on_publish", message=Message("a", b""), user="u")
+
+
+async def test_a_hook_that_the_broker_could_not_call_is_refused() -> None:
+    class Odd(Plugin):
+        @hook
+        def on_publish(self, *, message: Message) -> None: ...
+
+        @hook
+        def on_acked(self) -> Any:
+            return asyncio.sleep(0)
+
+    with pytest.raises(TypeError, match="hook on_publish takes 'message' by keyword alone"):
+        await call_async(Odd(), "on_publish", message=Message("a", b""))
+    with pytest.raises(AnswerError, match="a coroutine of a plain function; accepted: async def"):
+        await call_async(Odd(), "on_acked")
 
 
 async def test_a_question_needs_no_more_than_the_plugin_takes() -> None:

@@ -17,6 +17,7 @@ from time import perf_counter
 from typing import Any, Final
 
 from vmq_hooks import Accept, Cache, Next, Refuse, Subscription
+from vmq_hooks.answers import refuse_coroutine
 from vmq_hooks.types import REFUSED_QOS
 
 from vmq.core.hook_sites import AcceptedUntil, Pending
@@ -49,7 +50,9 @@ class NoticeChain:
                 continue
             began = perf_counter()
             try:
-                step.call(*arguments)
+                returned = step.call(*arguments)
+                if returned is not None:
+                    refuse_coroutine(returned)
             except BaseException as error:  # noqa: BLE001 - contained: whatever a plugin raises
                 guard.failed(step.hook, error)
             else:

@@ -164,7 +164,7 @@ class PluginGuard(Breaker):
         else:
             kind = type(error).__name__
             try:
-                text = f"{kind}: {error}"
+                text = f"{kind}: {error}".removesuffix(": ")  # some have no text
             except BaseException:  # noqa: BLE001 - `__str__` is the plugin's code: it may raise anything
                 text = kind
             self._tell(hook, kind, text, error)

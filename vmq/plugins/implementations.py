@@ -5,13 +5,14 @@ pluggy compares names and arguments with the specifications; it takes no part in
 
 import difflib
 import inspect
+from collections.abc import Callable
 from typing import Any, Final
 
 import pluggy
 from vmq_hooks import Plugin
 from vmq_hooks.answers import READERS
 from vmq_hooks.plugin import PROJECT
-from vmq_hooks.specs import CHAINS, Specs
+from vmq_hooks.specs import CHAINS, Specs, arguments_of, taken_by
 
 from vmq.plugins.guard import PluginGuard
 from vmq.plugins.loading import LoadError
@@ -22,12 +23,6 @@ _PLAIN: Final = {
     "on_deliver": "stands on the way to the socket",
     "expression_functions": "is asked while mappings are made",
 }
-
-
-def arguments_of(hook: str) -> tuple[str, ...]:
-    """The names of a hook's arguments, in order."""
-    names = tuple(inspect.signature(getattr(Specs, hook)).parameters)
-    return names[1:]
 
 
 def steps_of(name: str, plugin: Plugin, guard: PluginGuard) -> dict[str, ChainStep]:
@@ -47,7 +42,7 @@ def steps_of(name: str, plugin: Plugin, guard: PluginGuard) -> dict[str, ChainSt
     for caller in manager.get_hookcallers(plugin) or ():
         for found in caller.get_hookimpls():
             _check(name, caller.name, found)
-            steps[caller.name] = _step(caller.name, guard, found)
+            steps[caller.name] = _step(name, caller.name, guard, found.function)
     # Also one that a subclass defines anew without the mark: what it protects would be open, and nothing would tell.
     for each in CHAINS:
         if each not in steps and callable(getattr(plugin, each, None)):
@@ -60,32 +55,20 @@ def steps_of(name: str, plugin: Plugin, guard: PluginGuard) -> dict[str, ChainSt
 def _mistakes(plugin: Plugin) -> str:
     """What is wrong with what a plugin marks as hooks: names that there are not, arguments that they do not have."""
     kind = type(plugin)
-    marked = [
-        (each, found)
-        for each in dir(kind)
-        if hasattr(found := getattr(kind, each, None), f"{PROJECT}_impl")
-    ]
-    return "; ".join(
-        each
-        for name, found in marked
-        for each in (_unknown_arguments(name, found) if name in CHAINS else [_unknown(name)])
-    )
+    marked = [each for each in dir(kind) if hasattr(getattr(kind, each, None), f"{PROJECT}_impl")]
+    return "; ".join(filter(None, (_mistake(plugin, each) for each in marked)))
 
 
-def _unknown(name: str) -> str:
+def _mistake(plugin: Plugin, name: str) -> str:
+    if name in CHAINS:
+        try:
+            taken_by(getattr(plugin, name), name)
+        except TypeError as error:
+            return str(error)
+        return ""
     close = difflib.get_close_matches(name, CHAINS, n=1)
     meant = f", did you mean {close[0]!r}?" if close else f"; accepted: {', '.join(CHAINS)}"
     return f"there is no hook {name!r}{meant}"
-
-
-def _unknown_arguments(hook: str, found: Any) -> list[str]:
-    known = arguments_of(hook)
-    taken = tuple(inspect.signature(found).parameters)[1:]
-    return [
-        f"hook {hook} has no {each!r}; accepted: {', '.join(known)}"
-        for each in taken
-        if each not in known
-    ]
 
 
 def _check(name: str, hook: str, found: pluggy.HookImpl) -> None:
@@ -100,10 +83,14 @@ def _check(name: str, hook: str, found: pluggy.HookImpl) -> None:
         raise LoadError(f"plugin {name}: hook {hook} {_PLAIN[hook]} and cannot be async def")
 
 
-def _step(hook: str, guard: PluginGuard, found: pluggy.HookImpl) -> ChainStep:
+def _step(name: str, hook: str, guard: PluginGuard, function: Callable[..., Any]) -> ChainStep:
+    try:
+        taken = taken_by(function, hook)  # pluggy's own list leaves out what has a default
+    except TypeError as error:
+        raise LoadError(f"plugin {name}: {error}") from None
     given = arguments_of(hook)
     if hook in READERS:
-        return AnswerStep(hook, guard, found.function, found.argnames, given, READERS[hook])
+        return AnswerStep(hook, guard, function, taken, given, READERS[hook])
     if CHAINS[hook] == "all_till_ok":
-        return VerdictStep(hook, guard, found.function, found.argnames, given)
-    return ChainStep(hook, guard, found.function, found.argnames, given)
+        return VerdictStep(hook, guard, function, taken, given)
+    return ChainStep(hook, guard, function, taken, given)

@@ -7,7 +7,7 @@ from time import perf_counter
 from typing import Any, Final
 
 from vmq_hooks import Accept, Refuse
-from vmq_hooks.answers import ACCEPT, NEXT, AnswerError, Verdict, read_verdict
+from vmq_hooks.answers import ACCEPT, NEXT, Verdict, read_verdict, refuse_coroutine
 
 from vmq.plugins.guard import LateError, PluginGuard
 
@@ -123,9 +123,7 @@ class VerdictStep(ChainStep):
             return NEXT
         if returned is True:
             return ACCEPT
-        if inspect.iscoroutine(returned):
-            returned.close()
-            raise AnswerError("a coroutine of a plain function; accepted: async def, or a verdict")
+        refuse_coroutine(returned)
         asked = arguments[_WANTED] if self.hook == "auth_on_subscribe" else ()
         return read_verdict(self.hook, returned, asked)
 
@@ -179,9 +177,7 @@ class AnswerStep(ChainStep):
             return self.failed(error)
 
     def read(self, returned: Any) -> Any:
-        if inspect.iscoroutine(returned):
-            returned.close()
-            raise AnswerError("a coroutine of a plain function; accepted: async def")
+        refuse_coroutine(returned)
         change = self._read(returned)
         if self.guard.failures:
             self.guard.succeeded()

@@ -5,9 +5,9 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from vmq_hooks.answers import READERS, Verdict, read_verdict
+from vmq_hooks.answers import READERS, Verdict, read_verdict, refuse_coroutine
 from vmq_hooks.plugin import Plugin
-from vmq_hooks.specs import CHAINS, Specs
+from vmq_hooks.specs import CHAINS, arguments_of, taken_by
 from vmq_hooks.verdicts import Explanation, Question, Refuse
 
 
@@ -20,8 +20,8 @@ def call(plugin: Plugin, hook: str, /, **arguments: Any) -> Any:
 
     Raises:
         AnswerError: the answer is none for this hook.
-        TypeError: the hook has no such argument, one that the plugin takes is missing, or the plugin does not
-            implement the hook.
+        TypeError: the hook has no such argument, given or taken, one that the plugin takes is missing, or the plugin
+            does not implement the hook.
     """
     return asyncio.run(call_async(plugin, hook, **arguments))
 
@@ -29,16 +29,17 @@ def call(plugin: Plugin, hook: str, /, **arguments: Any) -> Any:
 async def call_async(plugin: Plugin, hook: str, /, **arguments: Any) -> Any:
     """Like `call`, for tests that are coroutines themselves."""
     function = implementation(plugin, hook)
-    known = [name for name in inspect.signature(getattr(Specs, hook)).parameters if name != "self"]
-    taken = inspect.signature(function).parameters
+    known, taken = arguments_of(hook), taken_by(function, hook)
     if unknown := [name for name in arguments if name not in known]:
         raise TypeError(f"{hook} has no {', '.join(unknown)}; accepted: {', '.join(known)}")
     if missing := [name for name in taken if name not in arguments]:
         raise TypeError(f"{type(plugin).__name__}.{hook} takes {', '.join(missing)}, too")
     try:
-        returned = function(**{name: arguments[name] for name in taken})
-        if inspect.isawaitable(returned):
+        returned = function(*[arguments[name] for name in taken])
+        if inspect.iscoroutinefunction(function):
             returned = await returned
+        else:
+            refuse_coroutine(returned)
     except Refuse as refusal:
         returned = refusal
     if hook in READERS:

@@ -201,8 +201,12 @@ def test_all_tells_everybody_whatever_they_do() -> None:
         told.append(message.topic)
         raise OSError("broken")
 
+    def forgets(message: Message) -> Any:
+        told.append(message.topic)
+        return asyncio.sleep(0)  # nobody awaits it
+
     guard = PluginGuard("p")
-    steps = [ChainStep("on_publish", guard, bad, ("message",), GIVEN)] * 2
+    steps = [ChainStep("on_publish", guard, each, ("message",), GIVEN) for each in (bad, forgets)]
     chains.NoticeChain([(step, NoticeQueues(guard)) for step in steps])(*ARGUMENTS)
     assert told == ["t", "t"]
     assert guard.errors == {"on_publish": 2}

@@ -48,6 +48,7 @@ def test_failures_of_another_kind_are_told_at_once(caplog: pytest.LogCaptureFixt
         it.failed("h", ValueError('a" plugin=q'))
         it.failed("h", AnswerError("3 is no answer"))
         it.failed("h", AnswerError("4 is no answer"))
+        it.failed("h", TimeoutError())
         it.timed_out("h")
     for each in caplog.records:
         each.exc_info = None
@@ -57,5 +58,6 @@ def test_failures_of_another_kind_are_told_at_once(caplog: pytest.LogCaptureFixt
         r'error="ValueError: a\" plugin=q" more=0',
         'answer="3 is no answer" more=0',
         'answer="4 is no answer" more=0',
+        'error="TimeoutError" more=0',
         'error="no verdict within 5 s" more=0',
     ]

@@ -7,10 +7,10 @@ from textwrap import dedent
 from typing import Any
 
 import pytest
-from vmq_hooks import Plugin
+from vmq_hooks import Plugin, hook
 
 from vmq.plugins.guard import PluginGuard
-from vmq.plugins.implementations import arguments_of, steps_of
+from vmq.plugins.implementations import steps_of
 from vmq.plugins.loading import LoadError, forget, load
 
 ONE = """
@@ -156,6 +156,9 @@ def test_what_is_not_there_is_named(tmp_path: Path) -> None:
             "@hook\n    def on_publish(self, msg): ...",
             "^plugin mine: hook on_publish has no 'msg'; accepted: username, subscriber_id, message$",
         ),
+        ("@hook\n    def on_publish(self, mesage=None): ...", "has no 'mesage'; accepted"),
+        ("@hook\n    def on_publish(self, **message): ...", r"has no '\*\*message'; accepted"),
+        ("@hook\n    def on_publish(self, *, message): ...", "'message' by keyword alone"),
         ("@hook(tryfirst=True)\n    def on_publish(self): ...", "plugins.mine.priority"),
         ("@hook\n    async def on_deliver(self): ...", "cannot be async"),
         ("@hook\n    def on_publish(self):\n        yield", "generator"),
@@ -171,6 +174,11 @@ def test_hooks_that_there_are_not_are_refused(tmp_path: Path, body: str, why: st
         steps_of("mine", plugin, PluginGuard("mine"))
 
 
-def test_a_plugin_without_hooks_has_no_steps() -> None:
-    assert steps_of("mine", Plugin(), PluginGuard("mine")) == {}
-    assert arguments_of("on_publish") == ("username", "subscriber_id", "message")
+def test_an_argument_with_a_default_is_given_as_well() -> None:
+    class Mine(Plugin):
+        @hook
+        def auth_on_publish(self, message: str, username: str | None = None) -> Any:
+            return message, username
+
+    step = steps_of("mine", Mine(), PluginGuard("mine"))["auth_on_publish"]
+    assert step.call("anna", "c", "m") == ("m", "anna")
