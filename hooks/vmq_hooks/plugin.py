@@ -68,3 +68,19 @@ class Plugin:
 
     def stop(self) -> Any:
         """Called after the last hook. Tasks made by `broker.spawn` are cancelled afterwards."""
+
+
+def mistakes_of(plugin: Plugin, broker: Checking, config: Any) -> list[Mistake]:
+    """What a plugin's check says; nothing at all is no mistake.
+
+    Raises:
+        TypeError: it gives something else.
+    """
+    try:
+        found = list(plugin.check(broker, config) or ())
+    except ValueError as error:
+        return [Mistake("", str(error))]
+    for each in found:
+        if not isinstance(each, Mistake):
+            raise TypeError(f"it gives {each!r}; accepted: Mistake(option, what)")
+    return found

@@ -12,6 +12,8 @@ from vmq_hooks.testing import FakeChecking, check
 
 class Wants(Plugin):
     def check(self, broker: Checking, config: str) -> Iterator[Mistake]:
+        if config == "text":
+            yield "file"  # type: ignore[misc]  # what is no mistake
         broker.declare_stream("s", {"filters": ["a"]})
         if not (broker.config_dir / config).is_file():
             yield Mistake("file", "not there")
@@ -25,6 +27,8 @@ def test_mistakes_come_as_the_broker_reads_them(tmp_path: Path) -> None:
     assert check(Wants(), "gone", tmp_path) == [Mistake("file", "not there")]
     assert check(Wants(), "odd", tmp_path) == [Mistake("", "odd")]
     assert check(Wants(), "even", tmp_path) == []
+    with pytest.raises(TypeError, match=r"it gives 'file'; accepted: Mistake\(option, what\)"):
+        check(Wants(), "text", tmp_path)
     broker = FakeChecking(tmp_path)
     assert list(Wants().check(broker, "even")) == []
     assert broker.streams == {"s": {"filters": ["a"]}}

@@ -86,6 +86,10 @@ class PluginOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     stated_in: Annotated[str, Meta(extra={"accepts": "text", **_LIVE})] = ""
 
 
+#: Keys that never reach a plugin.
+_BROKERS: Final = {*PluginOptions.__struct_fields__} - {*UNWRITTEN}
+
+
 def shown_options(name: str, options: PluginOptions) -> list[tuple[str, object, str]]:
     """Key, value and source of each of the plugin's own options that are set, secrets hidden."""
     return [
@@ -108,18 +112,25 @@ def value_at(options: PluginOptions, key: str) -> object:
     return msgspec.UNSET if isinstance(found, dict) else found
 
 
-def own_config(name: str, options: PluginOptions, kind: type[Struct]) -> Struct:
-    """The plugin's own configuration, typed as its `Config` says.
+def own_config(name: str, options: PluginOptions, kind: Any) -> Struct:
+    """The plugin's own configuration, typed as `kind` says, its `Config`: whatever that is.
 
     Raises:
         ConfigError: with every problem, each with its source, key, value and what is accepted.
     """
     prefix = f"plugins.{name}"
+    if not (isinstance(kind, type) and issubclass(kind, Struct)):
+        what = "the plugin's Config cannot be used; accepted: a subclass of msgspec.Struct"
+        raise ConfigError([own_problem(name, options, "", what)])
+    ours = {each.encode_name for each in msgspec.structs.fields(kind)} & _BROKERS
+    if ours:
+        what = f"the plugin's Config has {', '.join(sorted(ours))}; accepted: other names, these are the broker's"
+        raise ConfigError([own_problem(name, options, "", what)])
     try:
         found = list(struct_mistakes(prefix, options.own_options, kind))
         if not found:
             return msgspec.convert(options.own_options, kind)
-    except TypeError as error:  # it is no Struct, or has a type that msgspec does not take
+    except TypeError as error:  # it has a type that msgspec does not take
         what = f"the plugin's Config cannot be used: {error}"
         raise ConfigError([own_problem(name, options, "", what)]) from error
     raise ConfigError(

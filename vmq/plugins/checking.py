@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from msgspec import UNSET
-from vmq_hooks import Checking, Mistake, Plugin
+from vmq_hooks import Checking, Plugin
+from vmq_hooks.plugin import mistakes_of
 
 from vmq.config.options import Config
 from vmq.config.plugins import PluginOptions, own_config, own_problem, value_at
@@ -13,7 +14,8 @@ from vmq.config.sources import ConfigError
 from vmq.config.streams import StreamOptions, check_name, from_plain
 from vmq.plugins.guard import PluginGuard
 from vmq.plugins.implementations import steps_of
-from vmq.plugins.loading import LoadError, NotThere, load
+from vmq.plugins.loading import LoadError, NotThere, load, source_of
+from vmq.plugins.places import where_raised
 
 
 def folder_of(options: PluginOptions) -> Path:
@@ -40,7 +42,8 @@ def prepare(name: str, options: PluginOptions) -> tuple[Plugin, Any]:
     try:
         return kind(), config
     except BaseException as error:
-        raise LoadError(f"plugin {name}: {type(error).__name__}: {error}") from error
+        where = where_raised(error, source_of(kind))
+        raise LoadError(f"plugin {name}: {type(error).__name__}: {error}{where}") from error
 
 
 class CheckingBroker:
@@ -81,11 +84,10 @@ def check(name: str, options: PluginOptions, plugin: Plugin, config: Any, broker
         LoadError: its check itself is broken.
     """
     try:
-        mistakes = [Mistake(*each) for each in plugin.check(broker, config)]
-    except ValueError as error:
-        mistakes = [Mistake("", str(error))]
+        mistakes = mistakes_of(plugin, broker, config)
     except BaseException as error:
-        raise LoadError(f"plugin {name}: check: {type(error).__name__}: {error}") from error
+        where = where_raised(error, source_of(type(plugin)))
+        raise LoadError(f"plugin {name}: check: {type(error).__name__}: {error}{where}") from error
     if mistakes:
         raise ConfigError(
             own_problem(name, options, each.option, each.what, value_at(options, each.option))

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from vmq_hooks.broker import Mistake
-from vmq_hooks.plugin import Plugin
+from vmq_hooks.plugin import Plugin, mistakes_of
 
 
 class FakeChecking:
@@ -26,7 +26,4 @@ class FakeChecking:
 
 def check(plugin: Plugin, config: Any, folder: Path) -> list[Mistake]:
     """What would keep the plugin from starting with this configuration, as the broker would read it."""
-    try:
-        return [Mistake(*each) for each in plugin.check(FakeChecking(folder), config)]
-    except ValueError as error:
-        return [Mistake("", str(error))]
+    return mistakes_of(plugin, FakeChecking(folder), config)

@@ -57,9 +57,22 @@ class Unsupported(msgspec.Struct):
     name: str | bytes
 
 
-@pytest.mark.parametrize("kind", (dict, Unsupported))
-def test_a_config_that_cannot_be_used_is_the_plugins_mistake(kind: type[msgspec.Struct]) -> None:
-    with pytest.raises(ConfigError, match=r"^plugins\.p: the plugin's Config cannot be used: "):
+class Taken(msgspec.Struct):
+    place: str = msgspec.field(name="path")
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    (
+        (dict, "cannot be used; accepted: a subclass of msgspec.Struct"),
+        (Unsupported, "cannot be used: "),
+        (Taken, "has path; accepted: other names, these are the broker's"),
+    ),
+)
+def test_a_config_that_cannot_be_used_is_the_plugins_mistake(
+    kind: type[msgspec.Struct], why: str
+) -> None:
+    with pytest.raises(ConfigError, match=rf"^plugins\.p: the plugin's Config {why}"):
         own_config("p", PluginOptions(own_options={"name": "a"}), kind)
 
 
