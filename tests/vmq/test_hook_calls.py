@@ -223,8 +223,9 @@ def test_auth_on_subscribe_grants_lowers_and_refuses_filter_by_filter(house: Hou
 
 
 def test_a_refusal_of_auth_on_subscribe_refuses_every_filter(house: House, client: Client) -> None:
-    listen(house, auth_on_subscribe=refuse)
+    calls = listen(house, "on_subscribe", auth_on_subscribe=refuse)
     assert client.subscribe(("a", 1), ("b", 2)) == [128, 128]
+    assert [call[0] for call in calls] == ["auth_on_subscribe"]
     assert house.registry.subscribers["c"].subscriptions == {}
 
 

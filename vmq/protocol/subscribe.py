@@ -232,7 +232,7 @@ class Subscribing(Publisher):
 
     def tell_subscribed(self, accepted: list[Subscription]) -> None:
         hook = self.hooks.on_subscribe
-        if hook is not None:
+        if hook is not None and accepted:
             self.core.tell("on_subscribe", hook, self.username, self.subscriber_id(), accepted)
 
     def send_retained(self, request: Request) -> None:
