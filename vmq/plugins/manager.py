@@ -389,7 +389,9 @@ class Plugins:
             self._unlisted.add(name)
         if options is None:
             known = ", ".join(self.sections) or "there is none"
-            raise PluginError(f"there is no [plugins.{name}] in the configuration ({known})")
+            raise PluginError(
+                f"there is no [plugins.{name}] in the configuration as it was last read ({known}); SIGHUP reads it anew"
+            )
         if name in self._prepared:
             plugin, config = self._prepared.pop(name)
         else:
