@@ -63,11 +63,16 @@ class PasswdConfig(FileOptions, frozen=True, forbid_unknown_fields=True):
         float, Meta(ge=0, le=31_536_000, description="Seconds for which they are.")
     ] = 86_400.0
 
+    def __post_init__(self) -> None:
+        for name in self.passwords:
+            try:
+                check_name(name)
+            except ValueError as error:
+                raise ValueError(f"passwords: {name!r}: {error}") from None
+
     def in_place(self) -> tuple[str, str] | None:
         if not self.passwords:
             return None
-        for name in self.passwords:
-            check_name(name)
         return "passwords", "".join(f"{name}:{text}\n" for name, text in self.passwords.items())
 
 

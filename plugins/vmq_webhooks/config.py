@@ -1,14 +1,13 @@
 """What may be configured: endpoints by name, each with its hooks."""
 
 import re
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, get_args
 from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta
 
-#: on_deliver is not among them: it stands on the way to the socket, and cannot wait for a server. Nor is
-#: discover_nodes: who knows a URL by heart knows an address for `cluster.join`.
+#: Those of VerneMQ's webhooks but on_deliver, which stands on the way to the socket, and cannot wait for a server.
 Hook = Literal[
     "auth_on_register",
     "auth_on_publish",
@@ -48,9 +47,7 @@ class EndpointConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         Meta(
             min_length=1,
             description="The hooks that it gets.",
-            extra={
-                "accepts": "a list of names, one at least: every hook but on_deliver and discover_nodes"
-            },
+            extra={"accepts": f"a list of names, one at least, of {', '.join(get_args(Hook))}"},
         ),
     ]
     no_payload: Annotated[
@@ -99,6 +96,8 @@ class EndpointConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             good = False
         if not good:
             raise ValueError("url: accepted: http://HOST/PATH or https://HOST/PATH")
+        if len(set(self.hooks)) < len(self.hooks):
+            raise ValueError("hooks: accepted: each of them once")
         if self.keyfile is not None and self.certfile is None:
             raise ValueError("keyfile: a keyfile without a certfile")
         for name in ("cafile", "certfile"):

@@ -288,6 +288,7 @@ async def test_no_more_connections_than_the_pool_has(tmp_path: Path, server: Hoo
         ({"url": "http://x:0/"}, "accepted: http"),
         ({"url": "http://x", "hooks": []}, "length >= 1"),
         ({"url": "http://x", "hooks": ["on_deliver"]}, "on_deliver"),
+        ({"url": "http://x", "hooks": ["on_publish"] * 2}, "hooks: accepted: each of them once"),
         (
             {"url": "http://x", "cafile": "a"},
             "cafile: it would have no effect; accepted: with a url of https://",

@@ -212,6 +212,14 @@ WRONG = {
         TCP + HOOK + 'cafile = "FILES/text"\n',
         'plugins.vmq_webhooks.endpoints.web.cafile = "FILES/text": FILES/text: not PEM: ',
     ),
+    "an endpoint's hooks": Wrong(
+        TCP + HOOK.replace("on_publish", "on_acked"),
+        'plugins.vmq_webhooks.endpoints.web.hooks = ["on_acked"]: accepted: a list of names, one at least, of auth_on_r',
+    ),
+    "a user's name": Wrong(
+        TCP + '[plugins.vmq_passwd]\npasswords = { "a:b" = "x" }\n',
+        "plugins.vmq_passwd.passwords: 'a:b': a user name has no colon or line break",
+    ),
     "a stream of Spark's": Wrong(
         TCP + '[plugins.vmq_spark.streams.s]\nfilters = ["a/#/b"]\n',
         "plugins.vmq_spark.streams.s: streams.s.filters: ",
