@@ -11,7 +11,7 @@ import msgspec
 from vmq_hooks import Plugin
 
 from vmq.config.options import Config
-from vmq.config.sources import ConfigError, Problem, Sources
+from vmq.config.sources import ConfigError, Problem, Sources, did_you_mean
 from vmq.config.text import toml_key, toml_value
 
 #: Who states what stands in the call, for messages.
@@ -55,14 +55,6 @@ class Keywords(msgspec.Struct, frozen=True, kw_only=True):
         tree = self.tree(base)
         if not tree:
             return base
-        known = Config.__struct_fields__
-        problems = [
-            Problem(name, f"there is no section {name!r}; accepted: {', '.join(known)}", CALL)
-            for name, section in tree.items()
-            if name not in known and not section
-        ]
-        if problems:
-            raise ConfigError(problems)
         sources = Sources(Config)
         origins = msgspec.to_builtins(base, enc_hook=os.fspath)
         sources.add_tree(origins, lambda _key: None)
@@ -110,6 +102,12 @@ class Keywords(msgspec.Struct, frozen=True, kw_only=True):
         users: Any = self.users
         acl: Any = self.acl
         plugins: Any = self.plugins
+        known = list(dict.fromkeys((*self.__struct_fields__[:-1], *Config.__struct_fields__)))
+        for name in self.sections:
+            if name not in known:
+                yield Problem(
+                    name, f"there is no keyword {name!r}; {did_you_mean(name, known)}", CALL
+                )
         listed = _is_text(listen) or _is_texts(listen)
         if listen is not None and not listed:
             yield problem("listen", "a URL, or a list of them", listen)

@@ -251,7 +251,7 @@ class Sources(Generic[T]):
         section = self._sections.get(key[0])
         hint = self._elsewhere(key[-1])
         if section is None and (len(key) > 1 or not hint):
-            hint = _did_you_mean(key[0], list(self._sections))
+            hint = did_you_mean(key[0], list(self._sections))
             return Problem(dotted, f"there is no section {key[0]!r}; {hint}", source, value)
         if section is None:
             return Problem(dotted, f"an option stands in a section; {hint}", source, value)
@@ -259,7 +259,7 @@ class Sources(Generic[T]):
         if len(key) < (3 if named else 2):
             return Problem(dotted, "accepted: a table of options", source, value)
         options = [field.name for field in fields_of(struct)]
-        hint = hint or _did_you_mean(key[-1], options)
+        hint = hint or did_you_mean(key[-1], options)
         return Problem(dotted, f"unknown option; {hint}", source, value)
 
     def _elsewhere(self, option: str) -> str:
@@ -354,7 +354,8 @@ def _readings(text: str) -> tuple[object, ...]:
     return (tree["value"], text) if len(tree) == 1 else (text,)
 
 
-def _did_you_mean(name: str, names: list[str]) -> str:
+def did_you_mean(name: str, names: list[str]) -> str:
+    """The name that was meant most likely, or all that there are."""
     close = difflib.get_close_matches(name, names, n=1)
     return f"did you mean {close[0]!r}?" if close else f"accepted: {', '.join(names)}"
 

@@ -44,8 +44,9 @@ def test_listeners_come_by_url_or_by_section_not_both() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     (
-        ({"qeue": {}}, r"Broker\(\): qeue: there is no section 'qeue'; accepted: broker, "),
-        ({"qeue": {"drop": "oldest"}}, r"Broker\(\): qeue\.drop = \"oldest\": there is no section"),
+        ({"qeue": {}}, r"^Broker\(\): qeue: there is no keyword 'qeue'; did you mean 'queue'\?$"),
+        ({"acls": []}, "acls: there is no keyword 'acls'; did you mean 'acl'"),
+        ({"port": 1883}, "there is no keyword 'port'; accepted: listen, data_dir, users, acl, pl"),
         ({"queue": {"dorp": "oldest"}}, r"queue\.dorp = \"oldest\": unknown option; did you mean"),
         ({"queue": {"max_bytes": "much"}}, r"queue\.max_bytes = \"much\""),
     ),

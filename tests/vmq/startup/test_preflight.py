@@ -214,7 +214,7 @@ WRONG = {
     ),
     "an endpoint's hooks": Wrong(
         TCP + HOOK.replace("on_publish", "on_acked"),
-        'plugins.vmq_webhooks.endpoints.web.hooks = ["on_acked"]: accepted: a list of names, one at least, of auth_on_r',
+        'plugins.vmq_webhooks.endpoints.web.hooks = ["on_acked"]: accepted: a list of names, one at least, of auth_on_',
     ),
     "a user's name": Wrong(
         TCP + '[plugins.vmq_passwd]\npasswords = { "a:b" = "x" }\n',
