@@ -32,6 +32,11 @@ async def test_what_a_broker_refuses_is_refused(tmp_path: Path) -> None:
             await broker.publish("a/#", b"")
         with pytest.raises(ValueError, match="QoS 3"):
             await broker.publish("a", b"", qos=3)
+        with pytest.raises(TypeError, match="'text'; accepted: bytes"):
+            await broker.publish("a", "text")  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="'a/#/b' is no topic filter"):
+            async with broker.subscribe("a/#/b"):
+                pass
         with pytest.raises(ValueError, match="client id"):
             async with broker.subscribe("a", clean_session=False):
                 pass

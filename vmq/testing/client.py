@@ -57,6 +57,8 @@ class _Session:
 
     async def publish(self, topic: str, payload: bytes | str, qos: int, retain: bool) -> None:
         data = payload.encode() if isinstance(payload, str) else payload
+        if not isinstance(data, bytes):  # of a number there would be as many zeros
+            raise TypeError(f"payload {payload!r}; accepted: bytes or text")
         with self._lost():
             await self.client.while_open(self.client.send(topic, data, qos, retain))
 

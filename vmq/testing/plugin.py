@@ -39,6 +39,8 @@ def vmq_options(request: pytest.FixtureRequest) -> dict[str, Any]:
     marks = list(request.node.iter_markers("vmq"))
     options: dict[str, Any] = {}
     for mark in reversed(marks):
+        if mark.args:
+            raise TypeError(f"@pytest.mark.vmq has {mark.args[0]!r}; accepted: keywords")
         options.update(mark.kwargs)
     return options
 

@@ -26,6 +26,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, ParamSpec, Self, TypeVar
 
+from vmq_hooks.answers import check_filter
 from vmq_hooks.broker import Metric, names_of
 from vmq_hooks.labels import check_labels, check_name, shown
 from vmq_hooks.testing.fake_bridge import FakeBridge
@@ -178,6 +179,8 @@ class FakeBroker:
             raise ValueError(f"{topic!r} is no topic name")
         if qos not in (0, 1, 2):
             raise ValueError(f"QoS {qos}; accepted: 0, 1, 2")
+        if not isinstance(payload, bytes):
+            raise TypeError(f"payload {payload!r}; accepted: bytes")
         self.published.append(Published(topic, payload, qos, retain, mountpoint))
         self.deliver(Message(topic, payload, qos), mountpoint)
 
@@ -207,6 +210,8 @@ class FakeBroker:
     ) -> AsyncIterator[AsyncIterator[Message]]:
         if not topic_filters:
             raise ValueError("no topic filter")
+        for each in topic_filters:
+            check_filter(each)
         if qos not in (0, 1, 2):
             raise ValueError(f"QoS {qos}; accepted: 0, 1, 2")
         if not clean_session and not client_id:

@@ -113,6 +113,17 @@ def test_far(vmq_broker):
     assert vmq_broker.broker.config.limits.max_message_size == 10
 
 
+@pytest.mark.vmq({"limits": {}})
+def test_a_mapping(request):
+    with pytest.raises(TypeError, match="has {'limits': {}}; accepted: keywords"):
+        request.getfixturevalue("vmq_options")
+
+
+def test_a_payload(vmq_client):
+    with pytest.raises(TypeError, match="payload 5; accepted: bytes or text"):
+        vmq_client().publish("a", 5)
+
+
 def test_no_broker_unless_one_is_asked_for(vmq_client, tmp_path):
     assert not (tmp_path / "vmq").exists()
 """
@@ -120,4 +131,4 @@ def test_no_broker_unless_one_is_asked_for(vmq_client, tmp_path):
 
 def test_the_nearest_mark_wins(tmp_path: Path) -> None:
     (tmp_path / "test_marks.py").write_text(MARKS)
-    assert "3 passed" in pytest_in(tmp_path)
+    assert "5 passed" in pytest_in(tmp_path)
