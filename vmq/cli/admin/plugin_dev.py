@@ -11,6 +11,7 @@ from vmq_hooks import Message, SubscriberId, Subscription
 from vmq.broker import Broker
 from vmq.cli.start.foreground import leave_nothing, on_signal
 from vmq.cli.terminal.console import error
+from vmq.config.embedding import CALL
 from vmq.core.hook_sites import Pending
 from vmq.plugins.loading import Stamp, stamp_of
 from vmq.plugins.starting import PluginError
@@ -75,7 +76,7 @@ class Workbench:
             else:
                 await plugins.enable(self.name)
         except PluginError as problem:
-            error(str(problem))
+            error(str(problem).replace(f"{CALL}: ", ""))  # the options are those of the command
             print("the code of before goes on" if runs else "waiting for a change", flush=True)
             return
         hooks = " ".join(plugins.loaded[self.name].steps) or "no hooks"

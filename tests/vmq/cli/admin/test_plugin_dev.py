@@ -25,6 +25,10 @@ class Gate(Plugin):
             raise ValueError("broken inside")
         return True if message.topic.startswith("ok/") else Refuse("not ok")
 """
+NEEDS = """
+import msgspec
+class Needs(msgspec.Struct):
+    limit: int"""
 
 
 @pytest.mark.timeout(200)
@@ -35,6 +39,8 @@ def test_code_is_taken_up_at_each_save_and_each_call_is_shown(tmp_path: Path) ->
         url = dev.wait_out(r"^vmq ready: ").removeprefix("vmq ready: ").strip()
         dev.wait_err("ZeroDivisionError")
         dev.wait_out("waiting for a change")
+        file.write_text(NEEDS + CODE.replace("(Plugin):", "(Plugin):\n    Config = Needs"))
+        dev.wait_err(r"^vmq: error: plugins\.gate\.limit: missing; accepted: a whole number$")
         file.write_text(CODE)
         dev.wait_out(r"^loaded gate: auth_on_publish$")
         with MqttClient(url, "lamp") as lamp:
