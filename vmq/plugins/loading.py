@@ -7,6 +7,7 @@ package share its modules: what was executed for one, another one takes, unless 
 
 import importlib
 import importlib.util
+import site
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -164,6 +165,7 @@ def _from_package(name: str) -> type[Plugin]:
         values = ", ".join(sorted({each.value for each in found}))
         raise LoadError(f"plugin {name}: several packages offer it: {values}")
     if found:
+        _follow(found[0])
         return _load_anew(name, found[0])
     importlib.invalidate_caches()
     package = _package_of(name)
@@ -172,6 +174,17 @@ def _from_package(name: str) -> type[Plugin]:
         what = f"not installed (installed: {there}); give plugins.{name}.path for a file"
         raise NotThere(name, "", what)
     return _load_anew(name, EntryPoint(name, package, ENTRY_POINTS))
+
+
+def _follow(entry_point: EntryPoint) -> None:
+    """Has Python find what was installed as editable since its start, when it reads the .pth files that say where."""
+    top = entry_point.module.partition(".")[0]
+    if entry_point.dist is None or importlib.util.find_spec(top) is not None:
+        return
+    for each in entry_point.dist.files or ():
+        if each.suffix == ".pth":
+            file = Path(str(each.locate()))
+            site.addpackage(str(file.parent), file.name, None)
 
 
 def _package_of(name: str) -> str:

@@ -65,6 +65,16 @@ def test_an_entry_point_is_found_by_its_name(site: Path) -> None:
     assert load("offer", None).value == 5  # type: ignore[attr-defined]
 
 
+def test_an_editable_installation_that_came_since_is_found(site: Path) -> None:
+    write(site / "project" / "offered.py", ONE.format(value=7))
+    write(site / "editable.pth", f"{site / 'project'}\n")
+    info = site / "offered-1.0.dist-info"
+    write(info / "METADATA", "Metadata-Version: 2.1\nName: offered\nVersion: 1.0\n")
+    write(info / "RECORD", "editable.pth,,\noffered-1.0.dist-info/METADATA,,\n")
+    write(info / "entry_points.txt", "[vmq.plugins]\noffer = offered:Mine\n")
+    assert load("offer", None).value == 7  # type: ignore[attr-defined]
+
+
 def test_plugins_of_one_package_share_its_modules(site: Path) -> None:
     write(site / "offered" / "__init__.py", "")
     write(site / "offered" / "common.py", "VALUE = 1\n")
