@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from vmq_acl import AclConfig, AclPlugin
 from vmq_bridge import BridgePlugin, BridgesConfig
 from vmq_hooks import Checking, Mistake, Plugin
 from vmq_hooks.testing import FakeChecking, check
@@ -37,10 +36,3 @@ def test_mistakes_come_as_the_broker_reads_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize("plugin", [Plugin(), BridgePlugin()])
 def test_who_has_nothing_to_check_is_content(tmp_path: Path, plugin: Plugin) -> None:
     assert check(plugin, BridgesConfig(), tmp_path) == []
-
-
-def test_a_plugin_of_the_box_looks_at_its_file(tmp_path: Path) -> None:
-    (tmp_path / "acl").write_text("topik a\n")
-    (found,) = check(AclPlugin(), AclConfig(), tmp_path)
-    assert found.option == "file"
-    assert found.what.startswith(f"{tmp_path}/acl, line 1: ")

@@ -116,17 +116,7 @@ def test_what_is_written_like_the_examples_has_types(tmp_path: Path) -> None:
 @pytest.mark.timeout(300)
 def test_the_tutorial_s_plugin_passes_the_tutorial_s_tests(tmp_path: Path) -> None:
     files = tutorial()
-    assert set(files) == {
-        "rooms.py",
-        "test_rooms.py",
-        "doors.py",
-        "units.py",
-        "users.py",
-        "test_users.py",
-        "lowest.py",
-        "test_lowest.py",
-        "test_units.py",
-    }
+    assert len(files) == 9
     doors: dict[str, Any] = {"__name__": "doors"}
     exec(compile(files.pop("doors.py"), "doors.py", "exec"), doors)
     (mistake,) = doors["Doors"]().check(FakeChecking(tmp_path), doors["Options"]())

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from vmq_acl import AclConfig, AclPlugin
 from vmq_hooks import Accept, Message, Next, Refuse, SubscriberId, Subscription
-from vmq_hooks.files import FileError
 from vmq_hooks.testing import FakeBroker
 
 LAMP = SubscriberId("lamp")
@@ -88,14 +87,6 @@ class TestVerdicts:
 
 
 class TestTheFile:
-    async def test_without_a_good_file_the_plugin_does_not_start(self, tmp_path: Path) -> None:
-        async with FakeBroker(tmp_path) as broker:
-            with pytest.raises(FileError, match="acl: No such file"):
-                await started(broker)
-            (tmp_path / "acl").write_text("topic\n")
-            with pytest.raises(FileError, match="acl, line 1: topic: a topic filter is missing"):
-                await started(broker)
-
     async def test_rules_count_at_once_for_what_is_subscribed(self, rules: Path) -> None:
         asked: asyncio.Queue[int] = asyncio.Queue()
 
@@ -113,10 +104,3 @@ class TestTheFile:
             assert broker.reauthorized == [None, None]
             assert isinstance(plugin.auth_on_publish("bob", LAMP, Message("z", b"")), Accept)
             assert isinstance(plugin.auth_on_publish("bob", LAMP, Message("w", b"")), Next)
-
-    async def test_it_can_be_left_alone(self, rules: Path) -> None:
-        async with FakeBroker(rules.parent) as broker:
-            plugin = await started(broker, AclConfig(reload_interval=0))
-            rules.unlink()
-            assert isinstance(plugin.auth_on_publish("bob", LAMP, Message("w", b"")), Accept)
-            assert len(broker._tasks) == 1  # that of the start

@@ -6,6 +6,7 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from vmq_graphite.sender import Sender
@@ -65,16 +66,8 @@ async def graphite() -> AsyncIterator[Graphite]:
         await server.stop()
 
 
-class Drops:
-    def __init__(self) -> None:
-        self.count = 0
-
-    def __call__(self) -> None:
-        self.count += 1
-
-
 def sender(
-    broker: FakeBroker, port: int, drops: Drops, *, max_bytes: int = 1000, timeout: float = 5.0
+    broker: FakeBroker, port: int, drops: Mock, *, max_bytes: int = 1000, timeout: float = 5.0
 ) -> Sender:
     return Sender(
         broker,
@@ -90,7 +83,7 @@ def sender(
 
 async def test_it_comes_back_after_a_cut(tmp_path: Path, heard: asyncio.Queue[str]) -> None:
     async with graphite() as server, FakeBroker(tmp_path) as broker:
-        sending = sender(broker, server.port, Drops())
+        sending = sender(broker, server.port, Mock())
         broker.spawn(sending.run())
         for index in range(3):
             sending.put(b"%d\n" % index)
@@ -104,7 +97,7 @@ async def test_what_came_while_graphite_was_away_is_sent_then(
     tmp_path: Path, heard: asyncio.Queue[str]
 ) -> None:
     async with graphite() as server, FakeBroker(tmp_path) as broker:
-        sending = sender(broker, server.port, Drops())
+        sending = sender(broker, server.port, Mock())
         broker.spawn(sending.run())
         sending.put(b"0\n")
         assert await server.next() == ["0\n"]
@@ -120,25 +113,25 @@ async def test_what_came_while_graphite_was_away_is_sent_then(
 
 
 async def test_the_newest_are_kept(tmp_path: Path) -> None:
-    drops = Drops()
+    drops = Mock()
     async with graphite() as server, FakeBroker(tmp_path) as broker:
         sending = sender(broker, server.port, drops, max_bytes=10)
         for index in range(6):
             sending.put(b"%d__\n" % index)
-        assert drops.count == 4
+        assert drops.call_count == 4
         broker.spawn(sending.run())
         assert await server.next(2) == ["4__\n", "5__\n"]
 
 
 async def test_a_snapshot_larger_than_the_buffer_is_dropped(tmp_path: Path) -> None:
-    drops = Drops()
+    drops = Mock()
     async with graphite() as server, FakeBroker(tmp_path) as broker:
         sending = sender(broker, server.port, drops, max_bytes=10)
         broker.spawn(sending.run())
         sending.put(b"much too long\n")
         sending.put(b"short\n")
         assert await server.next() == ["short\n"]
-        assert drops.count == 1
+        assert drops.call_count == 1
 
 
 async def test_a_server_that_takes_nothing_is_given_up(
@@ -154,7 +147,7 @@ async def test_a_server_that_takes_nothing_is_given_up(
             deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             deaf.bind(("127.0.0.1", server.port))
             deaf.listen()
-            sending = sender(broker, server.port, Drops(), max_bytes=len(data), timeout=0.1)
+            sending = sender(broker, server.port, Mock(), max_bytes=len(data), timeout=0.1)
             broker.spawn(sending.run())
             sending.put(data)
             while "TimeoutError" not in await heard.get():
@@ -181,7 +174,7 @@ async def test_attempts_are_further_and_further_apart(
     monkeypatch.setattr(asyncio, "sleep", remember)
     monkeypatch.setattr(random, "uniform", lambda low, high: high)
     async with FakeBroker(tmp_path) as broker, asyncio.timeout(TIMEOUT):
-        sending = sender(broker, port, Drops())
+        sending = sender(broker, port, Mock())
         broker.spawn(sending.run())
         sending.put(b"x\n")
         assert [await delays.get() for _ in range(5)] == [0.01, 0.02, 0.04, 0.05, 0.05]

@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 import pytest
 from vmq_hooks import Peer, Refuse
-from vmq_hooks.files import FileError
 from vmq_hooks.testing import FakeBroker
 from vmq_passwd import PasswdConfig, PasswdPlugin, editing
 
@@ -82,14 +81,6 @@ class TestVerdicts:
 
 
 class TestTheFile:
-    async def test_without_a_good_file_the_plugin_does_not_start(self, tmp_path: Path) -> None:
-        async with FakeBroker(tmp_path) as broker:
-            with pytest.raises(FileError, match="passwd: No such file"):
-                await started(broker)
-            (tmp_path / "passwd").write_text("bob\n")
-            with pytest.raises(FileError, match="passwd, line 1: accepted: NAME:HASH"):
-                await started(broker)
-
     async def test_a_change_counts_and_a_mistake_does_not(
         self, path: Path, heard: asyncio.Queue[str]
     ) -> None:

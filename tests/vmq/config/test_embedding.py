@@ -5,8 +5,9 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
-from vmq_hooks import Message, Plugin, hook
+from vmq_hooks import Plugin
 
 import vmq
 from vmq.config.embedding import Keywords, as_toml
@@ -168,20 +169,22 @@ async def test_data_go_with_a_broker_that_keeps_none() -> None:
 
 
 async def test_options_go_with_a_plugin_of_the_program() -> None:
-    class Seen(Plugin):
-        def __init__(self) -> None:
-            self.topics: list[str] = []
+    class Limits(msgspec.Struct, forbid_unknown_fields=True):
+        limit: int = 1
 
-        @hook
-        def on_publish(self, message: Message) -> None:
-            self.topics.append(message.topic)
+    class Seen(Plugin):
+        Config = Limits
+
+        def start(self, broker: object, config: Limits) -> None:
+            self.limit = config.limit
 
     first, second = Seen(), Seen()
     broker = vmq.Broker(
         listen="tcp://127.0.0.1:0",
         data_dir=None,
-        plugins={"first": (first, {"priority": 5}), "second": second},
+        plugins={"first": (first, {"priority": 5, "limit": 7}), "second": second},
     )
     async with broker:
+        assert (first.limit, second.limit) == (7, 1)
         assert broker.config.plugins["first"].priority == 5
         assert [each.name for each in broker.plugins.in_order()] == ["second", "first"]

@@ -27,13 +27,6 @@ class Good(Plugin):
         return True
 """
 
-LAME = """
-from vmq_hooks import Plugin
-class Lame(Plugin):
-    def check(self, broker, config):
-        raise KeyError("x")
-"""
-
 
 def checked(folder: Path, text: str, environ: dict[str, str] | None = None) -> Checked:
     path = folder / "vmq.toml"
@@ -41,7 +34,7 @@ def checked(folder: Path, text: str, environ: dict[str, str] | None = None) -> C
     (folder / "good.py").write_text(GOOD)
     (folder / "odd.py").write_text(GOOD.replace("(self, username)", "(self, user)"))
     (folder / "broken.py").write_text("import nothing_of_this_name")
-    (folder / "lame.py").write_text(LAME)
+    (folder / "lame.py").write_text(GOOD + "    def check(self, broker, config):\n        1 / 0\n")
     (folder / "shy.py").write_text(GOOD + "    def serves(self, hook):\n        return False\n")
     return Checked(load(path, environ).config)
 
@@ -58,7 +51,7 @@ WRONG = [
     ),
     ('path = "gone.py"', 'vmq.toml: plugins.p.path = "gone.py": there is no file'),
     ('path = "broken.py"', "plugin p: ModuleNotFoundError: No module named 'nothing_of_this_name'"),
-    ('path = "lame.py"', "/lame.py:5 in check)"),
+    ('path = "lame.py"\nlimit = 1', "/lame.py:18 in check)"),
     ('path = "odd.py"\nlimit = 1', "hook auth_on_register has no 'user'"),
     ("", "vmq.toml: plugins.p: not installed"),
 ]

@@ -4,9 +4,10 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from vmq_hooks import Accept, Broker, Cache, Plugin, Refuse, hook
+from vmq_hooks import Accept, Cache, Plugin, Refuse, hook
 
 from tests.support import wire as mqtt
+from tests.support.present import present
 from tests.vmq.plugins.doors import Doors
 from tests.vmq.plugins.support import TIMEOUT, options, serving
 from tests.vmq.sockets import login, session_of
@@ -59,23 +60,14 @@ async def test_a_listener_chooses_its_plugins(tmp_path: Path) -> None:
     }
     sections = {"strict": options(), "kind": options()}
     async with serving(tmp_path, plugins, sections, False, listeners) as broker:
-        codes = []
-        for listener in (0, 1):
-            codes.append(await login(broker, listener=listener))
-        assert codes == [5, 0]
+        assert [await login(broker, listener=each) for each in (0, 1)] == [5, 0]
         # Whoever was chosen and does not run cannot say yes.
         await broker.plugins.disable("kind")
         assert await login(broker, listener=1) == 5
 
 
 async def test_a_kept_verdict_is_not_asked_for_again_until_it_is_forgotten(tmp_path: Path) -> None:
-    handle: list[Broker] = []
-
-    class Once(Doors):
-        def start(self, broker: Broker, config: Any) -> None:
-            handle.append(broker)
-
-    plugin = Once(auth_on_publish=Accept(cache=Cache(60, frozenset({"topic"}))))
+    plugin = Doors(auth_on_publish=Accept(cache=Cache(60, frozenset({"topic"}))))
     async with serving(tmp_path, {"once": plugin}) as broker, broker.subscribe("#") as messages:
 
         async def publish(client_id: str, *topics: str) -> int:
@@ -89,20 +81,24 @@ async def test_a_kept_verdict_is_not_asked_for_again_until_it_is_forgotten(tmp_p
 
         assert await publish("c", "a", "a", "b", "a") == 2
         assert await publish("d", "a", "b") == 0
-        handle[0].forget_verdicts()
+        present(broker.plugins.loaded["once"].handle).forget_verdicts()
         assert await publish("c", "a", "a") == 1
         await broker.plugins.disable("once")
         assert await publish("c", "a") == 0
 
 
 async def test_a_live_session_forgets_too(tmp_path: Path) -> None:
-    verdicts: list[Any] = [Accept(cache=Cache(60)), Refuse("no more")]
-    plugin = Doors(auth_on_publish=lambda *_: verdicts.pop(0))
+    """When it is told to, and when there is another plugin."""
+    plugin = Doors(auth_on_publish=Accept(cache=Cache(60)))
     async with serving(tmp_path, {"doors": plugin}) as broker, session_of(broker, "c") as peer:
-        for _ in range(3):
-            peer.send(mqtt.publish_packet("a", b"x"), mqtt.PINGREQ_BYTES)
-            await peer.expect(mqtt.PINGRESP_BYTES)
-        assert len(plugin.calls) == 1
-        broker.plugins.forget_verdicts()
+        for asked in (1, 2):
+            for _ in range(3):
+                peer.send(mqtt.publish_packet("a", b"x"), mqtt.PINGREQ_BYTES)
+                await peer.expect(mqtt.PINGRESP_BYTES)
+            assert len(plugin.calls) == asked
+            if asked == 1:
+                broker.plugins.forget_verdicts()
+        strict = Doors(auth_on_publish=Refuse("no"))
+        await broker.plugins.add("strict", strict, options(priority=-1))
         peer.send(mqtt.publish_packet("a", b"x"))
         assert await peer.rest() == b""

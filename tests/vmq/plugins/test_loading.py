@@ -55,11 +55,16 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         del sys.modules[name]
 
 
-def test_an_entry_point_is_found_by_its_name(site: Path) -> None:
-    write(site / "offered.py", ONE.format(value=4))
+def offers(site: Path, *entries: str) -> None:
     info = site / "offered-1.0.dist-info"
     write(info / "METADATA", "Metadata-Version: 2.1\nName: offered\nVersion: 1.0\n")
-    write(info / "entry_points.txt", "[vmq.plugins]\noffer = offered:Mine\n")
+    write(info / "RECORD", "editable.pth,,\n")
+    write(info / "entry_points.txt", "\n".join(("[vmq.plugins]", *entries)))
+
+
+def test_an_entry_point_is_found_by_its_name(site: Path) -> None:
+    write(site / "offered.py", ONE.format(value=4))
+    offers(site, "offer = offered:Mine")
     assert load("offer", None).value == 4  # type: ignore[attr-defined]
     write(site / "offered.py", ONE.format(value=5))
     assert load("offer", None).value == 5  # type: ignore[attr-defined]
@@ -68,10 +73,7 @@ def test_an_entry_point_is_found_by_its_name(site: Path) -> None:
 def test_an_editable_installation_that_came_since_is_found(site: Path) -> None:
     write(site / "project" / "offered.py", ONE.format(value=7))
     write(site / "editable.pth", f"{site / 'project'}\n")
-    info = site / "offered-1.0.dist-info"
-    write(info / "METADATA", "Metadata-Version: 2.1\nName: offered\nVersion: 1.0\n")
-    write(info / "RECORD", "editable.pth,,\noffered-1.0.dist-info/METADATA,,\n")
-    write(info / "entry_points.txt", "[vmq.plugins]\noffer = offered:Mine\n")
+    offers(site, "offer = offered:Mine")
     assert load("offer", None).value == 7  # type: ignore[attr-defined]
 
 
@@ -83,9 +85,7 @@ def test_plugins_of_one_package_share_its_modules(site: Path) -> None:
             site / "offered" / f"{each}.py",
             ONE.format(value="common").replace("VALUE =", "from . import common\nVALUE ="),
         )
-    info = site / "offered-1.0.dist-info"
-    write(info / "METADATA", "Metadata-Version: 2.1\nName: offered\nVersion: 1.0\n")
-    write(info / "entry_points.txt", "[vmq.plugins]\none = offered.one\ntwo = offered.two\n")
+    offers(site, "one = offered.one", "two = offered.two")
 
     def common(name: str) -> Any:
         found: Any = load(name, None)

@@ -5,9 +5,8 @@ import contextlib
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
-from vmq_hooks import Accept, Broker, Cache, Message, Plugin, Refuse, Subscription, hook
+from vmq_hooks import Broker, Message, Plugin, Refuse, Subscription, hook
 from vmq_hooks.breaker import State
 from vmq_hooks.deadline import off_the_clock
 
@@ -15,7 +14,7 @@ from tests.support import wire as mqtt
 from tests.support.present import present
 from tests.support.until import until
 from tests.vmq.plugins.doors import Doors, Later
-from tests.vmq.plugins.support import TIMEOUT, options, peer_of, serving
+from tests.vmq.plugins.support import TIMEOUT, options, serving
 from tests.vmq.sockets import login, session_of
 from vmq.broker import StartError
 from vmq.plugins.starting import PluginError
@@ -58,32 +57,6 @@ async def test_a_failing_notice_harms_nobody_and_opens_its_breaker(
     caplog.clear()
 
 
-async def test_an_operator_is_told_of_a_plugin_whose_failures_keep_clients_out(
-    tmp_path: Path,
-) -> None:
-    class Door(Plugin):
-        is_broken = True
-
-        @hook
-        def auth_on_register(self) -> bool:
-            if self.is_broken:
-                raise OSError("broken")
-            return True
-
-    door, sections = Door(), {"door": options(breaker_failures=1, breaker_seconds=1e-9)}
-    async with serving(tmp_path, {"door": door}, sections, anonymous=False) as broker:
-        async with peer_of(broker) as peer:
-            peer.send(mqtt.connect_packet("c"))
-            assert await peer.rest() == b"\x20\x02\x00\x03"
-        assert broker.condition().degraded == [
-            "plugin door fails (see the log): what it decides is refused until a call goes well"
-        ]
-        door.is_broken = False
-        async with peer_of(broker) as peer:
-            await peer.connect("c")
-        assert broker.health() == []
-
-
 async def test_async_notices_come_in_order(tmp_path: Path) -> None:
     class Slow(Plugin):
         def __init__(self) -> None:
@@ -117,21 +90,6 @@ async def test_a_plugin_that_cannot_start_stops_the_start(tmp_path: Path) -> Non
             pass
 
 
-async def test_wrong_options_of_a_plugin_are_named(tmp_path: Path) -> None:
-    class Typed(Plugin):
-        class Config(msgspec.Struct, forbid_unknown_fields=True):
-            limit: int
-            name: str = ""
-
-    with pytest.raises(StartError) as caught:
-        async with serving(tmp_path, {"typed": Typed()}, {"typed": options(nme="x")}):
-            pass
-    text = str(caught.value)
-    assert "plugins.typed.nme" in text
-    assert "did you mean 'name'?" in text
-    assert "plugins.typed.limit: missing; accepted: a whole number" in text
-
-
 async def test_changes_that_cannot_be_made_say_so(tmp_path: Path) -> None:
     async with serving(tmp_path, {"doors": Doors()}) as broker:
         with pytest.raises(PluginError, match="runs already"):
@@ -163,19 +121,6 @@ async def test_a_session_restored_from_disk_is_asked_about_as_its_user_s(tmp_pat
         assert await handle.reauthorize() == 1
         assert list(broker.registry().subscribers["c"].subscriptions) == []
     assert users == ["u", "u"]
-
-
-async def test_a_new_plugin_ends_what_a_live_session_has_kept(tmp_path: Path) -> None:
-    plugin = Doors(auth_on_publish=Accept(cache=Cache(60)))
-    async with serving(tmp_path, {"doors": plugin}) as broker, session_of(broker, "c") as peer:
-        for _ in range(2):
-            peer.send(mqtt.publish_packet("a", b"x"), mqtt.PINGREQ_BYTES)
-            await peer.expect(mqtt.PINGRESP_BYTES)
-        assert len(plugin.calls) == 1
-        strict = Doors(auth_on_publish=Refuse("no"))
-        await broker.plugins.add("strict", strict, options(priority=-1))
-        peer.send(mqtt.publish_packet("a", b"x"))
-        assert await peer.rest() == b""
 
 
 async def test_a_plugin_answers_what_it_was_asked_before_it_is_stopped(tmp_path: Path) -> None:

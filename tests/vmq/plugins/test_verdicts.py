@@ -289,8 +289,16 @@ async def test_while_the_breaker_is_open_clients_are_told_to_come_again(tmp_path
     async with serving(tmp_path, {"doors": plugin}, sections, anonymous=False) as broker:
         for _ in range(3):
             assert await login(broker) == 3
-        assert broker.plugins.guards["doors"].skipped == {"auth_on_register": 1}
-    assert len(plugin.calls) == 2
+        guard = broker.plugins.guards["doors"]
+        assert guard.skipped == {"auth_on_register": 1}
+        assert len(plugin.calls) == 2
+        assert broker.condition().degraded == [
+            "plugin doors fails (see the log): what it decides is refused until a call goes well"
+        ]
+        plugin.answers.clear()
+        guard._retry_at = 0.0  # the next call is tried
+        assert await login(broker) == 0
+        assert broker.health() == []
 
 
 async def test_who_has_sent_connect_and_waits_for_us_has_a_time_of_its_own(tmp_path: Path) -> None:
