@@ -6,7 +6,7 @@ from msgspec import Meta, Struct
 from vmq_hooks import Message, Next, Question, Refuse, SubscriberId, Subscription
 
 from vmq.core.registry import Registry
-from vmq.plugins.rehearsal import Said, rehearse
+from vmq.plugins.rehearsal import Said, Verdict, rehearse
 from vmq.protocol.connection import Connection
 
 if TYPE_CHECKING:
@@ -96,13 +96,16 @@ async def rights(
     if not found:
         reason = "none of the plugins that the listener names in authz_plugins runs, so nobody can accept it"
         return [Step("rights", STOP, f"{reason}: {consequence}")]
-    is_granted = not isinstance(found[-1].verdict, Next | Refuse)
-    return unknown + [_of_plugin(each, is_granted, consequence) for each in found]
+    return unknown + [_of_plugin(each, found[-1].verdict, consequence) for each in found]
 
 
-def _of_plugin(said: Said, is_granted: bool, consequence: str) -> Step:
+def _of_plugin(said: Said, decision: Verdict, consequence: str) -> Step:
     reason = f"{said.plugin}: {said.reason}"
-    if isinstance(said.verdict, Refuse) or (isinstance(said.verdict, Next) and not is_granted):
+    # Who leaves it to another one that refuses is no reason, unless it says how it would have granted it.
+    is_left = isinstance(said.verdict, Next) and (
+        isinstance(decision, Next) or (isinstance(decision, Refuse) and bool(said.remedy))
+    )
+    if isinstance(said.verdict, Refuse) or is_left:
         return Step(
             "rights",
             STOP,

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from vmq_hooks import Message, Plugin, Refuse, SubscriberId, Subscription, hook
+from vmq_hooks import Explanation, Message, Next, Plugin, Refuse, SubscriberId, Subscription, hook
 
 from tests.support.peer import Peer
 from vmq.admin.steps import NOTE, OK, STOP, Step, question_of, reasons, remedy_of, rights
@@ -18,6 +18,9 @@ class Says(Plugin):
     def auth_on_publish(self) -> Any:
         return self.answer
 
+    def explain(self, question: Any, verdict: Any) -> Explanation | None:
+        return Explanation("no line", "a line") if self.answer == Next() else None
+
 
 async def said(config: Config, **answers: Any) -> list[tuple[str, str, str]]:
     plugins = {name: Says(answer) for name, answer in answers.items()}
@@ -32,8 +35,10 @@ async def test_what_decides_is_told(config: Config) -> None:
     leaves = "it leaves the decision to the next plugin"
     found = await said(config, a=None, b=True)
     assert found == [(NOTE, "a", f"a: {leaves}"), (OK, "b", "b: it accepts")]
-    found = await said(config, a=None, b=Refuse("no"))
-    assert found == [(STOP, "a", f"a: {leaves}: the end"), (STOP, "b", "b: no: the end")]
+    end = (STOP, "b", "b: no: the end")
+    assert await said(config, a=None, b=Refuse("no")) == [(NOTE, "a", f"a: {leaves}"), end]
+    # A line of its own would have granted it.
+    assert await said(config, a=Next(), b=Refuse("no")) == [(STOP, "a", "a: no line: the end"), end]
     assert await said(config, a=None) == [(STOP, "a", f"a: {leaves}: the end")]
     assert await said(config) == [(OK, "", "no plugin is asked: it is free")]
 
