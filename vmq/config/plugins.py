@@ -1,5 +1,6 @@
 """The sections of plugins: what the broker reads of `[plugins.NAME]`, and what belongs to the plugin itself."""
 
+import difflib
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -134,9 +135,18 @@ def own_config(name: str, options: PluginOptions, kind: Any) -> Struct:
         what = f"the plugin's Config cannot be used: {error}"
         raise ConfigError([own_problem(name, options, "", what)]) from error
     raise ConfigError(
-        own_problem(name, options, key.removeprefix(prefix).lstrip("."), what, value)
+        own_problem(name, options, own, _hinted(own, what), value)
         for key, what, value in found
+        for own in (key.removeprefix(prefix).lstrip("."),)
     )
+
+
+def _hinted(key: str, what: str) -> str:
+    """What is wrong with a key; an unknown one may be the broker's, misspelt."""
+    close = difflib.get_close_matches(key, _BROKERS, n=1)
+    if close and what.startswith("unknown option") and "did you mean" not in what:
+        return f"unknown option; did you mean {close[0]!r}?"
+    return what
 
 
 def own_problem(

@@ -147,7 +147,7 @@ def _execute(name: str, path: Path) -> ModuleType:
         module_name, file, submodule_search_locations=folders
     )
     if spec is None or spec.loader is None:
-        raise LoadError(f"plugin {name}: {file} is no Python file")
+        raise NotThere(name, "path", f"{file} is no Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module
     try:

@@ -50,6 +50,7 @@ WRONG = [
         'plugins.p.nmae = "x": unknown option; did you mean',
     ),
     ('path = "gone.py"', 'vmq.toml: plugins.p.path = "gone.py": there is no file'),
+    ('path = "vmq.toml"', 'vmq.toml: plugins.p.path = "vmq.toml": '),
     ('path = "broken.py"', "plugin p: ModuleNotFoundError: No module named 'nothing_of_this_name'"),
     ('path = "lame.py"\nlimit = 1', "/lame.py:18 in check)"),
     ('path = "odd.py"\nlimit = 1', "hook auth_on_register has no 'user'"),

@@ -40,6 +40,7 @@ def test_own_keys_go_to_the_plugin_and_the_others_to_the_broker(tmp_path: Path) 
         ({}, ["plugins.acl.file: missing; accepted: a text"]),
         ({"file": 3}, ["plugins.acl.file = 3", "accepted: a text", "vmq.toml: "]),
         ({"file": "a", "fil": "b"}, ["plugins.acl.fil", "did you mean 'file'?"]),
+        ({"file": "a", "deadlin": 3}, ["plugins.acl.deadlin", "did you mean 'deadline'?"]),
         ({"file": "a", "api_token": 5}, ["plugins.acl.api_token: accepted: a text"]),
     ),
 )
