@@ -9,7 +9,7 @@ from vmq.testing.process import BrokerProcess
 
 SENTINEL = b"sentinel"
 
-# UTF-8 that no text field may hold [MQTT-1.5.3-1].
+# UTF-8 that no text field may hold [MQTT-1.5.3-1, MQTT-1.5.3-2].
 ILL_FORMED = {
     "overlong-2": b"\xc0\xaf",
     "overlong-nul": b"\xc0\x80",
@@ -25,6 +25,19 @@ ILL_FORMED = {
     "beyond-10ffff": b"\xf4\x90\x80\x80",
     "five-bytes": b"\xf8\x88\x80\x80\x80",
     "byte-ff": b"\xff",
+    "nul": b"\x00",
+}
+
+# Packets that only a server sends, and the two reserved types.
+WRONG_TYPES = {
+    "type 0": b"\x00\x00",
+    "type 0 with a body": b"\x00\x02\x00\x01",
+    "type 15": b"\xf0\x00",
+    "type 15 with a body": b"\xf0\x02\x00\x01",
+    "connack": b"\x20\x02\x00\x00",
+    "suback": b"\x90\x03\x00\x01\x00",
+    "unsuback": b"\xb0\x02\x00\x01",
+    "pingresp": b"\xd0\x00",
 }
 
 
@@ -112,6 +125,18 @@ class Peers:
         wire = self.client()
         wire.ended_by(*data)
         wire.close()
+
+    def closes_for_topic(self, topic: mqtt.Text) -> None:
+        """The broker closes a client that publishes on this topic, at each QoS."""
+        for qos, number in ((0, None), (1, 1), (2, 1)):
+            self.closes(mqtt.publish_packet(topic, b"x", qos=qos, packet_id=number))
+            self.closes(mqtt.publish_packet(topic, b"x", qos=qos, packet_id=number, retain=True))
+
+    def closes_for_filter(self, name: mqtt.Text) -> None:
+        """The broker closes a client that names this filter, alone or behind a good one."""
+        for before in ([], [self.topic("a")]):
+            self.closes(mqtt.unsubscribe_packet(1, *before, name))
+            self.closes(mqtt.subscribe_packet(1, *((each, 0) for each in (*before, name))))
 
     def answers(self, connect: bytes, connack: bytes) -> None:
         """The broker answers a CONNECT with these bytes and closes."""

@@ -4,8 +4,8 @@
     python -m tests.conformance.table --check    exit code 1 if it is out of date or has a gap
 
 The statements are in statements.toml. A test belongs to a statement by its name:
-`test_mqtt_3_1_2_8_...` shows MQTT-3.1.2-8. A statement that no test shows needs a reason there
-(`untested`). The tables of states are those of `vmq.core.states`.
+`test_mqtt_3_1_2_8_...` shows MQTT-3.1.2-8; what it shows besides is in `shown_by` of that statement. A statement that
+no test shows needs a reason there (`untested`). The tables of states are those of `vmq.core.states`.
 """
 
 import ast
@@ -54,6 +54,8 @@ class Statement:
     untested: str = ""
     #: What we chose beside it.
     choice: str = ""
+    #: Tests that are named after another statement, or none, and show this one as well.
+    shown_by: list[str] = field(default_factory=list)
     tests: list[ConformanceTest] = field(default_factory=list)
 
     @property
@@ -100,17 +102,20 @@ def statement_of(test: ConformanceTest) -> str | None:
 
 
 def assign(statements: dict[str, Statement], tests: list[ConformanceTest]) -> list[ConformanceTest]:
-    """Give each test to its statement; returns the tests that belong to none.
+    """Give each test to its statements; returns the tests that are named after none.
 
-    Raises KeyError for a test named after a statement that does not exist.
+    Raises KeyError for a test or a statement that does not exist.
     """
     others: list[ConformanceTest] = []
+    named = {test.name: test for test in tests}
     for test in tests:
         number = statement_of(test)
         if number is None:
             others.append(test)
         else:
             statements[number].tests.append(test)
+    for statement in statements.values():
+        statement.tests += [named[name] for name in statement.shown_by]
     return others
 
 

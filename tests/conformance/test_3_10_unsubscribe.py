@@ -2,34 +2,8 @@
 
 import pytest
 
-from tests.conformance.peers import ILL_FORMED, Peers
+from tests.conformance.peers import Peers
 from tests.support import wire as mqtt
-
-
-def test_mqtt_3_10_1_1_wrong_flags(peers: Peers) -> None:
-    """UNSUBSCRIBE with other flags than 0010: closed, no UNSUBACK."""
-    for first in range(0xA0, 0xB0):
-        if first != 0xA2:
-            peers.closes(mqtt.unsubscribe_packet(1, peers.topic("a"), first=first))
-
-
-@pytest.mark.parametrize("kind", ILL_FORMED)
-def test_mqtt_3_10_3_1_ill_formed_filter(peers: Peers, kind: str) -> None:
-    """A filter that is no UTF-8 closes the connection, also behind a good one: no UNSUBACK."""
-    bad = ILL_FORMED[kind]
-    peers.closes(mqtt.unsubscribe_packet(1, bad))
-    peers.closes(mqtt.unsubscribe_packet(1, peers.topic("a"), b"a/" + bad))
-
-
-def test_mqtt_3_10_3_1_cut_filter(peers: Peers) -> None:
-    """An UNSUBSCRIBE that ends inside a filter closes the connection."""
-    for filters in (b"\x00", b"\x00\x01", b"\x00\x05abcd", b"\x00\x01a\x00", b"\x00\x01a\x00\x02b"):
-        peers.closes(mqtt.packet(0xA2, b"\x00\x01" + filters))
-
-
-def test_mqtt_3_10_3_2_no_filter(peers: Peers) -> None:
-    """UNSUBSCRIBE without a filter closes the connection."""
-    peers.closes(mqtt.packet(0xA2, b"\x00\x01"))
 
 
 def test_mqtt_3_10_4_1_letter_by_letter(peers: Peers) -> None:
@@ -84,14 +58,6 @@ def test_mqtt_3_10_4_3_exchanges_are_finished(peers: Peers, topic: str) -> None:
     again.puback(one.packet_id)
     again.pubcomp(two.packet_id)
     again.expect_nothing()
-
-
-def test_mqtt_3_10_4_4_identifier(wire: mqtt.Wire, topic: str) -> None:
-    """UNSUBACK carries the identifier of its UNSUBSCRIBE, and nothing else."""
-    for identifier in (1, 258, 65535):
-        wire.ask(mqtt.subscribe_packet(2, (topic, 0)), b"\x90\x03\x00\x02\x00")
-        wire.send(mqtt.unsubscribe_packet(identifier, topic))
-        wire.expect(b"\xb0\x02" + identifier.to_bytes(2, "big"))
 
 
 def test_mqtt_3_10_4_5_unknown_filter(peers: Peers, wire: mqtt.Wire) -> None:

@@ -7,7 +7,7 @@ from time import monotonic
 
 import pytest
 
-from tests.conformance.peers import Peers
+from tests.conformance.peers import WRONG_TYPES, Peers
 from tests.support import wire as mqtt
 
 FIRST_PACKETS = {
@@ -22,12 +22,7 @@ FIRST_PACKETS = {
     "unsubscribe": mqtt.unsubscribe_packet(1, "a"),
     "pingreq": mqtt.PINGREQ_BYTES,
     "disconnect": mqtt.DISCONNECT_BYTES,
-    "connack": b"\x20\x02\x00\x00",
-    "suback": b"\x90\x03\x00\x01\x00",
-    "unsuback": b"\xb0\x02\x00\x01",
-    "pingresp": b"\xd0\x00",
-    "type-0": b"\x00\x00",
-    "type-15": b"\xf0\x00",
+    **WRONG_TYPES,
 }
 
 
@@ -60,43 +55,10 @@ def test_mqtt_3_1_0_2_second_connect(peers: Peers, same_segment: bool, watcher: 
     peers.expect_will_once(watcher, "w", will)
 
 
-@pytest.mark.parametrize("name", ["MQTX", "mqtt", "MQT", "MQTTT", "MQIsdq", "", "HTTP/1.1"])
-def test_mqtt_3_1_2_1_unknown_protocol_name(peers: Peers, name: str) -> None:
-    """An unknown protocol name closes the connection. Our choice: without CONNACK."""
-    peers.refuses(mqtt.connect_packet(peers.id(), protocol=name))
-
-
 @pytest.mark.parametrize("level", [0, 1, 2, 3, 6, 99, 0x85, 255])
 def test_mqtt_3_1_2_2_unknown_level(peers: Peers, level: int) -> None:
     """Name MQTT with a level that is not served: CONNACK 1, then the end."""
     peers.answers(mqtt.connect_packet(peers.id(), level=level), b"\x20\x02\x00\x01")
-
-
-def test_mqtt_3_1_2_3_reserved_flag(peers: Peers) -> None:
-    """CONNECT with the reserved bit set closes the connection without CONNACK."""
-    for flags in (0x01, 0x03):
-        peers.refuses(mqtt.connect_packet(peers.id(), flags=flags))
-
-
-def test_mqtt_3_1_2_4_resume(peers: Peers, topic: str) -> None:
-    """With clean session 0 subscriptions and unfinished exchanges outlive the connection."""
-    wire = peers.subscriber((topic, 1), part="s", clean=False)
-    peers.publish(topic, b"unfinished", qos=1)
-    identifier = wire.expect_publish(topic, b"unfinished", qos=1, dup=False).packet_id
-    wire.close()
-    again = peers.resume("s")
-    repeat = again.expect_publish(topic, b"unfinished", qos=1, dup=True)
-    assert repeat.packet_id == identifier
-    again.acknowledge(repeat)
-    peers.publish(topic, b"later", qos=1)
-    again.expect_publish(topic, b"later", qos=1, dup=False)
-
-
-def test_mqtt_3_1_2_4_new_session_is_kept(peers: Peers) -> None:
-    """With nothing stored clean session 0 creates a session, which is there the next time."""
-    wire = peers.client("s", clean=False)
-    wire.disconnect()
-    peers.resume("s")
 
 
 @pytest.mark.parametrize("cut", [False, True])
@@ -155,33 +117,6 @@ def test_mqtt_3_1_2_7_retained_outlives_the_session(peers: Peers, topic: str) ->
     wire.disconnect()
     peers.settle("p")
     peers.expect_retained(topic, topic, b"kept", 1)
-
-
-def test_mqtt_3_1_2_18_surplus_without_user_name_flag(peers: Peers) -> None:
-    """User name flag 0 and a user name all the same: closed without CONNACK."""
-    peers.refuses(mqtt.connect_packet(peers.id(), username="user", flags=0x02))
-
-
-def test_mqtt_3_1_2_19_user_name_missing(peers: Peers) -> None:
-    """User name flag 1 and no user name: closed without CONNACK."""
-    peers.refuses(mqtt.connect_packet(peers.id(), flags=0x82))
-    peers.refuses(mqtt.connect_packet(peers.id(), flags=0x82, tail=b"\x00\x05user"))
-
-
-def test_mqtt_3_1_2_20_surplus_without_password_flag(peers: Peers) -> None:
-    """Password flag 0 and a password all the same: closed without CONNACK."""
-    peers.refuses(mqtt.connect_packet(peers.id(), username="u", password="p", flags=0x82))
-
-
-def test_mqtt_3_1_2_21_password_missing(peers: Peers) -> None:
-    """Password flag 1 and no password: closed without CONNACK."""
-    peers.refuses(mqtt.connect_packet(peers.id(), username="user", flags=0xC2))
-    peers.refuses(mqtt.connect_packet(peers.id(), username="user", flags=0xC2, tail=b"\x00\x02p"))
-
-
-def test_mqtt_3_1_2_22_password_without_user_name(peers: Peers) -> None:
-    """Password flag 1 with user name flag 0: closed without CONNACK."""
-    peers.refuses(mqtt.connect_packet(peers.id(), password="secret"))
 
 
 def test_mqtt_3_1_2_24_silent_client_is_cut_off(peers: Peers, publisher: mqtt.Wire) -> None:

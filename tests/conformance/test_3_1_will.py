@@ -6,10 +6,8 @@ import pytest
 
 from tests.conformance.peers import Peers
 from tests.conftest import BrokerFactory
-from tests.support.wire import Will, Wire, connect_packet, encode_text
+from tests.support.wire import Will, Wire, connect_packet
 from vmq.testing.process import BrokerProcess
-
-WILL, QOS_1, QOS_2, RETAIN, CLEAN = 0x04, 0x08, 0x10, 0x20, 0x02
 
 
 def end_by_cut(peers: Peers, part: str, will: Will) -> None:
@@ -46,13 +44,6 @@ def test_mqtt_3_1_2_8_will_is_published(
     peers.expect_no_more(watcher)
 
 
-def test_mqtt_3_1_2_9_will_fields_missing(peers: Peers) -> None:
-    """Will flag 1 and a will field missing: closed without CONNACK."""
-    topic = encode_text("a")
-    for tail in (b"", topic[:1], topic[:2], topic, topic + b"\x00", topic + b"\x00\x05gone"):
-        peers.refuses(connect_packet(peers.id(), flags=WILL | CLEAN, tail=tail))
-
-
 def test_mqtt_3_1_2_10_published_once(peers: Peers, watcher: Wire) -> None:
     """A published will is gone: later connections of the client do not repeat it."""
     will = Will(peers.topic("will"), b"gone")
@@ -72,18 +63,6 @@ def test_mqtt_3_1_2_10_disconnected_and_gone(peers: Peers, watcher: Wire) -> Non
     peers.expect_no_will(watcher, "w")
 
 
-@pytest.mark.parametrize("bits", [QOS_1, QOS_2, RETAIN, QOS_1 | RETAIN, QOS_2 | RETAIN])
-def test_mqtt_3_1_2_11_will_bits_without_will(peers: Peers, bits: int) -> None:
-    """Will flag 0 with another will bit set: closed without CONNACK."""
-    peers.refuses(connect_packet(peers.id(), flags=CLEAN | bits))
-
-
-def test_mqtt_3_1_2_11_will_fields_without_will(peers: Peers) -> None:
-    """Will flag 0 with will fields in the payload: closed without CONNACK."""
-    fields = encode_text("a") + encode_text("gone")
-    peers.refuses(connect_packet(peers.id(), flags=CLEAN, tail=fields))
-
-
 def test_mqtt_3_1_2_12_no_will_no_message(
     fresh_broker: BrokerFactory, peers_at: Callable[[BrokerProcess], Peers]
 ) -> None:
@@ -94,46 +73,22 @@ def test_mqtt_3_1_2_12_no_will_no_message(
     peers.expect_no_will(watcher, "w")
 
 
-@pytest.mark.parametrize("bits", [QOS_1, QOS_2, QOS_1 | QOS_2])
-def test_mqtt_3_1_2_13_will_qos_without_will(peers: Peers, bits: int) -> None:
-    """Will flag 0 and a will QoS other than 0: closed without CONNACK."""
-    peers.refuses(connect_packet(peers.id(), flags=CLEAN | bits))
-
-
 def test_mqtt_3_1_2_14_will_qos_3(peers: Peers, watcher: Wire) -> None:
     """Will QoS 3 is refused: closed without CONNACK, and no will is published."""
     peers.refuses(connect_packet(peers.id("w"), will=Will(peers.topic("will"), b"x", qos=3)))
     peers.expect_no_will(watcher, "w")
 
 
+@pytest.mark.parametrize("retain", [False, True])
 @pytest.mark.parametrize("qos", [0, 1, 2])
-def test_mqtt_3_1_2_14_will_qos(peers: Peers, qos: int) -> None:
-    """A will of QoS 0, 1 or 2 is delivered at that QoS."""
+def test_mqtt_3_1_2_14_will_qos_and_retain(peers: Peers, qos: int, retain: bool) -> None:
+    """A will is delivered at its QoS, and is there for those who subscribe later if will retain is 1."""
     watcher = peers.watcher(qos=2)
-    will = Will(peers.topic("will"), b"gone", qos=qos)
+    will = Will(peers.topic("will"), b"gone", qos=qos, retain=retain)
     peers.client("w", will=will).close()
-    watcher.acknowledge(watcher.expect_publish(will.topic, will.payload, qos=qos))
+    watcher.acknowledge(watcher.expect_publish(will.topic, will.payload, qos=qos, retain=False))
     peers.expect_no_more(watcher)
-
-
-def test_mqtt_3_1_2_15_will_retain_without_will(peers: Peers) -> None:
-    """Will flag 0 and will retain 1: closed without CONNACK."""
-    peers.refuses(connect_packet(peers.id(), flags=CLEAN | RETAIN))
-
-
-def test_mqtt_3_1_2_16_will_not_retained(peers: Peers) -> None:
-    """A will without will retain is not there for those who subscribe later."""
-    topic = peers.topic("will")
-    watcher = peers.subscriber((topic, 0))
-    peers.client("w", will=Will(topic, b"gone")).close()
-    watcher.expect_publish(topic, b"gone", retain=False)
-    peers.expect_none_retained(topic)
-
-
-def test_mqtt_3_1_2_17_will_retained(peers: Peers) -> None:
-    """A will with will retain is kept, and comes with RETAIN 1 to those who subscribe later."""
-    topic = peers.topic("will")
-    watcher = peers.subscriber((topic, 0))
-    peers.client("w", will=Will(topic, b"gone", qos=1, retain=True)).close()
-    watcher.expect_publish(topic, b"gone", retain=False)
-    peers.expect_retained(topic, topic, b"gone", 1)
+    if retain:
+        peers.expect_retained(peers.topic("will"), will.topic, will.payload, qos)
+    else:
+        peers.expect_none_retained(peers.topic("will"))

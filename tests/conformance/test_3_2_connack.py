@@ -21,31 +21,13 @@ def test_mqtt_3_2_0_1_connack_comes_first(peers: Peers) -> None:
     assert found == [mqtt.PUBLISH, mqtt.PUBLISH, mqtt.PUBREL]
 
 
-def come(peers: Peers, answer: bytes, *cleans: bool) -> None:
-    """A client comes and goes, with clean session 1 or 0, and is answered this each time."""
-    for clean in cleans:
+def test_mqtt_3_2_2_2_session_present(peers: Peers) -> None:
+    """Session present is 1 with clean session 0 and a session stored, and 0 on any other connection."""
+    comes = ((True, 0), (False, 0), (False, 1), (False, 1), (True, 0), (True, 0), (False, 0))
+    for clean, present in comes:
         wire = peers.raw()
-        wire.ask(mqtt.connect_packet(peers.id("s"), clean=clean), answer)
+        wire.ask(mqtt.connect_packet(peers.id("s"), clean=clean), bytes((0x20, 2, present, 0)))
         wire.disconnect()
-
-
-def test_mqtt_3_2_2_1_clean_session(peers: Peers) -> None:
-    """With clean session 1 session present is 0, even if a session was stored until then."""
-    come(peers, b"\x20\x02\x00\x00", True, False, True)
-
-
-def test_mqtt_3_2_2_2_stored_session(peers: Peers) -> None:
-    """With clean session 0 and a session stored session present is 1."""
-    peers.client("s", clean=False).disconnect()
-    come(peers, b"\x20\x02\x01\x00", False, False)
-
-
-def test_mqtt_3_2_2_3_nothing_stored(peers: Peers) -> None:
-    """With clean session 0 and nothing stored session present is 0.
-
-    So it is on a first connection, and on one after clean session 1.
-    """
-    come(peers, b"\x20\x02\x00\x00", False, True, False)
 
 
 def test_mqtt_3_2_2_4_refusals_have_no_session(peers: Peers) -> None:
@@ -53,12 +35,6 @@ def test_mqtt_3_2_2_4_refusals_have_no_session(peers: Peers) -> None:
     peers.client("s", clean=False).disconnect()
     peers.answers(mqtt.connect_packet(peers.id("s"), clean=False, level=6), b"\x20\x02\x00\x01")
     peers.resume("s")
-
-
-def test_mqtt_3_2_2_5_refusals_end_the_connection(peers: Peers) -> None:
-    """Behind a CONNACK that refuses comes the end of the stream."""
-    peers.answers(mqtt.connect_packet(peers.id(), level=6), b"\x20\x02\x00\x01")
-    peers.answers(mqtt.connect_packet("", clean=False), b"\x20\x02\x00\x02")
 
 
 def test_mqtt_3_2_2_6_codes_of_the_table_only(peers: Peers) -> None:

@@ -50,16 +50,6 @@ def test_mqtt_3_3_1_7_qos_0_ousts_the_older(peers: Peers, topic: str) -> None:
     peers.expect_retained(topic, topic, b"newer", 0)
 
 
-def test_mqtt_3_3_1_8_retain_set_for_new_subscriptions(peers: Peers) -> None:
-    """Each message that a new subscription brings has RETAIN 1."""
-    topics = {peers.topic(f"a/{n}") for n in range(5)}
-    for topic in topics:
-        peers.publish(topic, b"x", qos=1, retain=True)
-    found = drain(peers.subscriber((peers.topic("a/+"), 2)))
-    assert {got.topic for got in found} == topics
-    assert all(got.retain for got in found)
-
-
 @pytest.mark.parametrize("qos", [0, 1, 2])
 def test_mqtt_3_3_1_9_retain_clear_for_standing_subscriptions(
     peers: Peers, topic: str, qos: int

@@ -1,41 +1,9 @@
-"""Section 3.8: SUBSCRIBE."""
+"""Sections 3.8 and 3.9: SUBSCRIBE and SUBACK."""
 
 import pytest
 
-from tests.conformance.peers import ILL_FORMED, Peers
+from tests.conformance.peers import Peers
 from tests.support import wire as mqtt
-
-
-def test_mqtt_3_8_1_1_wrong_flags(peers: Peers) -> None:
-    """SUBSCRIBE with other flags than 0010: closed, no SUBACK."""
-    for first in range(0x80, 0x90):
-        if first != 0x82:
-            peers.closes(mqtt.subscribe_packet(1, (peers.topic("a"), 0), first=first))
-
-
-@pytest.mark.parametrize("kind", ILL_FORMED)
-def test_mqtt_3_8_3_1_ill_formed_filter(peers: Peers, kind: str) -> None:
-    """A filter that is no UTF-8 closes the connection, also behind good ones: no SUBACK."""
-    bad = ILL_FORMED[kind]
-    peers.closes(mqtt.subscribe_packet(1, (bad, 0)))
-    peers.closes(mqtt.subscribe_packet(1, (peers.topic("a"), 0), (b"a/" + bad, 0)))
-
-
-def test_mqtt_3_8_3_1_cut_filter(peers: Peers) -> None:
-    """A SUBSCRIBE that ends inside a filter, or before its QoS, closes the connection."""
-    for pairs in (b"\x00", b"\x00\x01", b"\x00\x01a", b"\x00\x05a\x00", b"\x00\x01a\x00\x00"):
-        peers.closes(mqtt.packet(0x82, b"\x00\x01" + pairs))
-
-
-@pytest.mark.parametrize("name", ["#", "/#", "a/#", "a//#", "+/#", "+", "/+", "+/", "a/+/b", "+/+"])
-def test_mqtt_3_8_3_2_wildcards_are_served(wire: mqtt.Wire, name: str) -> None:
-    """Wildcards are supported: a filter with one is granted, not refused."""
-    assert wire.subscribe((name, 1)).codes == [1]
-
-
-def test_mqtt_3_8_3_3_no_filter(peers: Peers) -> None:
-    """SUBSCRIBE without a filter closes the connection."""
-    peers.closes(mqtt.packet(0x82, b"\x00\x01"))
 
 
 def test_mqtt_3_8_3_4_requested_qos_byte(peers: Peers, topic: str) -> None:
@@ -47,21 +15,6 @@ def test_mqtt_3_8_3_4_requested_qos_byte(peers: Peers, topic: str) -> None:
         wire.expect_closed()
         wire.close()
     peers.closes(mqtt.subscribe_packet(1, (topic, 0), (topic, 3)))
-
-
-def test_mqtt_3_8_4_1_suback_for_each(peers: Peers, wire: mqtt.Wire) -> None:
-    """Each SUBSCRIBE is answered by one SUBACK."""
-    wire.send(*(mqtt.subscribe_packet(n, (peers.topic(f"{n}"), 0)) for n in range(1, 21)))
-    for _ in range(20):
-        wire.expect(mqtt.SUBACK)
-    wire.expect_nothing()
-
-
-def test_mqtt_3_8_4_2_identifier(peers: Peers, wire: mqtt.Wire) -> None:
-    """The SUBACK carries the identifier of its SUBSCRIBE."""
-    for identifier in (65535, 1, 256, 1):
-        wire.send(mqtt.subscribe_packet(identifier, (peers.topic("a"), 1)))
-        wire.expect(b"\x90\x03" + identifier.to_bytes(2, "big") + b"\x01")
 
 
 def test_mqtt_3_8_4_3_subscription_is_replaced(peers: Peers, wire: mqtt.Wire, topic: str) -> None:
@@ -133,3 +86,12 @@ def test_mqtt_3_8_4_6_lower_qos(peers: Peers, topic: str, published: int, grante
     peers.publish(topic, b"x", qos=published)
     wire.acknowledge(wire.expect_publish(topic, b"x", qos=min(published, granted)))
     wire.expect_nothing()
+
+
+def test_mqtt_3_9_3_2_codes_of_the_table(wire: mqtt.Wire) -> None:
+    """SUBACK codes are 00, 01, 02 and 80 only, whatever the kind of filter."""
+    names = ("a", "a/+", "#", "/", "$SYS/#", "$SYS/+/x", "$share/g/a", "$x/#", " ")
+    for qos in (0, 1, 2):
+        codes = wire.subscribe(*((name, qos) for name in names)).codes
+        assert len(codes) == len(names)
+        assert set(codes) <= {0x00, 0x01, 0x02, 0x80}

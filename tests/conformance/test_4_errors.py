@@ -2,37 +2,26 @@
 
 import resource
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import pytest
 
-from tests.conformance.peers import Peers
+from tests.conformance.peers import WRONG_TYPES, Peers
 from tests.conftest import BrokerFactory
 from tests.support.wire import Wire, packet, publish_packet
 from vmq.testing.process import BrokerProcess
 
-# Packets that only a server sends, and the two reserved types.
-WRONG_TYPES = {
-    "type 0": b"\x00\x00",
-    "type 0 with a body": b"\x00\x02\x00\x01",
-    "type 15": b"\xf0\x00",
-    "type 15 with a body": b"\xf0\x02\x00\x01",
-    "connack": b"\x20\x02\x00\x00",
-    "suback": b"\x90\x03\x00\x01\x00",
-    "unsuback": b"\xb0\x02\x00\x01",
-    "pingresp": b"\xd0\x00",
-}
-
-# Fixed header and body of packets whose length does not fit their fields.
+# First bytes of packets, and bodies for them that end too early or too late.
 WRONG_LENGTHS = {
-    "puback": [(0x40, b""), (0x40, b"\x00"), (0x40, b"\x00\x01\x00")],
-    "pubrec": [(0x50, b""), (0x50, b"\x00"), (0x50, b"\x00\x01\x00")],
-    "pubrel": [(0x62, b""), (0x62, b"\x00"), (0x62, b"\x00\x01\x00")],
-    "pubcomp": [(0x70, b""), (0x70, b"\x00"), (0x70, b"\x00\x01\x00")],
-    "subscribe": [(0x82, b""), (0x82, b"\x00"), (0x82, b"\x00\x01\x00\x01a")],
-    "unsubscribe": [(0xA2, b""), (0xA2, b"\x00"), (0xA2, b"\x00\x01\x00\x02a")],
-    "pingreq": [(0xC0, b"\x00"), (0xC0, b"\x00\x01")],
-    "disconnect": [(0xE0, b"\x00"), (0xE0, b"\x00\x01")],
+    "publish": (b"\x30\x32\x34", (b"", b"\0", b"\0\1", b"\0\5abcd", b"\xff\xffabcd\0\1")),
+    "publish without an identifier": (b"\x32\x34", (b"\0\1a", b"\0\1a\1")),
+    "acknowledgement": (b"\x40\x50\x62\x70", (b"", b"\0", b"\0\1\0")),
+    "subscribe": (b"\x82", (b"", b"\0", b"\0\1", b"\0\1\0", b"\0\1\0\1", b"\0\1\0\1a")),
+    "subscribe inside a filter": (b"\x82", (b"\0\1\0\5a\0", b"\0\1\0\1a\0\0")),
+    "unsubscribe": (b"\xa2", (b"", b"\0", b"\0\1", b"\0\1\0", b"\0\1\0\1", b"\0\1\0\2a")),
+    "unsubscribe inside a filter": (b"\xa2", (b"\0\1\0\1a\0", b"\0\1\0\1a\0\2b")),
+    "pingreq and disconnect": (b"\xc0\xe0", (b"\0", b"\0\1")),
 }
 
 
@@ -45,7 +34,8 @@ def test_mqtt_4_8_0_1_wrong_type(peers: Peers, kind: str) -> None:
 @pytest.mark.parametrize("kind", WRONG_LENGTHS)
 def test_mqtt_4_8_0_1_wrong_length(peers: Peers, kind: str) -> None:
     """A packet whose length does not fit its fields closes the connection."""
-    for first, body in WRONG_LENGTHS[kind]:
+    firsts, bodies = WRONG_LENGTHS[kind]
+    for first, body in product(firsts, bodies):
         peers.closes(packet(first, body))
 
 

@@ -47,20 +47,13 @@ def test_mqtt_4_6_0_1_order_after_gaps(peers: Peers, topic: str) -> None:
     again.expect_nothing()
 
 
-def test_mqtt_4_6_0_2_pubacks_follow_arrival(peers: Peers) -> None:
-    """Expected of a server too: its PUBACKs have the order of the PUBLISH packets."""
-    peers.subscriber((peers.topic("a"), 1), part="s", clean=False).disconnect()
+def test_mqtt_4_6_0_3_answers_follow_arrival(peers: Peers, topic: str) -> None:
+    """Expected of a server too: its PUBACKs and PUBRECs have the order of the PUBLISH packets."""
+    peers.subscriber((topic, 2), part="s", clean=False).disconnect()
     wire = peers.client()
-    wire.send(numbered(peers.topic("a"), 1, 200))
-    assert [wire.expect(mqtt.PUBACK).packet_id for _ in range(200)] == list(range(1, 201))
-
-
-def test_mqtt_4_6_0_3_pubrecs_follow_arrival(peers: Peers) -> None:
-    """Expected of a server too: its PUBRECs have the order of the PUBLISH packets."""
-    peers.subscriber((peers.topic("a"), 2), part="s", clean=False).disconnect()
-    wire = peers.client()
-    wire.send(numbered(peers.topic("a"), 2, 200))
-    assert [wire.expect(mqtt.PUBREC).packet_id for _ in range(200)] == list(range(1, 201))
+    for qos, answer in ((1, mqtt.PUBACK), (2, mqtt.PUBREC)):
+        wire.send(numbered(topic, qos, 200))
+        assert [wire.expect(answer).packet_id for _ in range(200)] == list(range(1, 201))
     wire.send(*(mqtt.pubrel_packet(n) for n in range(1, 201)))
     assert [wire.expect(mqtt.PUBCOMP).packet_id for _ in range(200)] == list(range(1, 201))
 

@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 from tests.conformance.peers import Peers
 from tests.conftest import BrokerFactory
-from tests.support.wire import Wire
 from vmq.testing.process import BrokerProcess
 
 
@@ -23,9 +22,3 @@ def test_mqtt_7_0_0_2_plain_clients_work(
     wire.disconnect()
     peers.resume("s").expect_nothing()
     peers.expect_retained(topic, topic, b"2", 2)
-
-
-def test_mqtt_7_1_1_1_reachable_by_tcp(broker: BrokerProcess) -> None:
-    """The server offers a transport in order and without loss: TCP."""
-    with Wire.connected(broker.tcp, "") as wire:
-        wire.disconnect()
