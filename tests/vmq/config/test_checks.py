@@ -22,67 +22,60 @@ from vmq.config.options import (
 from vmq.config.streams import StreamOptions
 
 TLS_OPTIONS = 'url = "tls://127.0.0.1:1"\ncertfile = "a"\nkeyfile = "b"'
-GRPC = 'url = "grpc://127.0.0.1:1"\n'
 TCP = '\n[listeners.b]\nurl = "tcp://127.0.0.1:2"\n'
+NO_TLS = "a tcp listener has no TLS; accepted: with tls://, wss://, grpc+tls:// or resp+tls://"
+NO_PROXY = "a listener of HTTP or Flight knows no PROXY header"
+VERSIONS = "accepted: a list of 3 and 4"
+UNCHECKED = "has no effect without require_certificate"
+
+
+@pytest.mark.parametrize(
+    ("scheme", "option", "said"),
+    [
+        (
+            "tcp",
+            'certfile = "a"',
+            NO_TLS,
+        ),
+        ("ws", "require_certificate = true", "a ws listener has no TLS"),
+        ("http", "proxy_protocol = true", NO_PROXY),
+        ("grpc", "proxy_protocol = true", NO_PROXY),
+        ("tcp", "xff_enabled = true", "X-Forwarded-For is WebSocket's"),
+        ("tcp", 'allowed_origins = ["*"]', "web pages come by WebSocket; accepted: with ws://"),
+        (
+            "ws",
+            'allowed_origins = ["https://a.example/x"]',
+            "'https://a.example/x' is no origin; accepted: a list",
+        ),
+        ("tcp", 'unix_owner = "me"', ""),
+        ("tcp", 'advertise = "tcp://a:1"', "this is for grpc:// and grpc+tls://; accepted: empty"),
+        ("grpc", 'advertise = "grpc+tls://a:1"', "grpc+tls://a:1 is none of this listener"),
+        ("grpc", 'advertise = "grpc://a:0"', ""),
+        ("grpc", 'advertise = "a:b"', ""),
+        ("tcp", 'proxy_protocol_trusted = ["10.0.0.0/33"]', ""),
+        ("tcp", "allowed_protocol_versions = [5]", VERSIONS),
+        ("tcp", "allowed_protocol_versions = []", VERSIONS),
+        ("tcp", 'mountpoint = "a#"', "accepted: a text"),
+        ("unix", 'unix_mode = "rw"', "accepted: octal digits"),
+        ("tls", 'cafile = "c"', UNCHECKED),
+        ("tls", "use_identity_as_username = true", UNCHECKED),
+        ("tls", 'crlfile = "c"', "has no effect without cafile"),
+    ],
+)
+def test_an_option_that_does_not_go_with_its_listener_is_refused(
+    file: Path, scheme: str, option: str, said: str
+) -> None:
+    url = f'url = "{scheme}://{"/a" if scheme == "unix" else "127.0.0.1:1"}"'
+    others = TCP if scheme in ("http", "grpc") else ""
+    file.write_text(f"[listeners.a]\n{TLS_OPTIONS if scheme == 'tls' else url}\n{option}{others}\n")
+    (line,) = refused(path=file)
+    assert line.startswith(f"{file}: listeners.a.{option}: {said}")
 
 
 @pytest.mark.parametrize(
     ("text", "line"),
     [
         ('url = "tls://127.0.0.1:1"\ncertfile = "a"', "keyfile: missing: TLS needs certfile"),
-        (
-            'url = "tcp://127.0.0.1:1"\ncertfile = "a"',
-            'certfile = "a": a tcp listener has no TLS; accepted: with tls://, wss://, grpc+tls:// or resp+tls://',
-        ),
-        (
-            'url = "ws://127.0.0.1:1"\nrequire_certificate = true',
-            "require_certificate = true: a ws listener has no TLS",
-        ),
-        (
-            f'url = "http://127.0.0.1:1"\nproxy_protocol = true{TCP}',
-            "proxy_protocol = true: a listener of HTTP or Flight knows no PROXY header",
-        ),
-        (
-            f"{GRPC}proxy_protocol = true{TCP}",
-            "proxy_protocol = true: a listener of HTTP or Flight knows no PROXY header",
-        ),
-        (
-            'url = "tcp://127.0.0.1:1"\nxff_enabled = true',
-            "xff_enabled = true: X-Forwarded-For is WebSocket's",
-        ),
-        (
-            'url = "tcp://127.0.0.1:1"\nallowed_origins = ["*"]',
-            'allowed_origins = ["*"]: web pages come by WebSocket; accepted: with ws://',
-        ),
-        (
-            'url = "ws://127.0.0.1:1"\nallowed_origins = ["https://a.example/x"]',
-            "allowed_origins = [\"https://a.example/x\"]: 'https://a.example/x' is no origin; accepted: a list",
-        ),
-        ('url = "tcp://127.0.0.1:1"\nunix_owner = "me"', "unix_owner"),
-        (
-            'url = "tcp://127.0.0.1:1"\nadvertise = "tcp://a:1"',
-            'advertise = "tcp://a:1": this is for grpc:// and grpc+tls://; accepted: empty',
-        ),
-        (
-            f'{GRPC}advertise = "grpc+tls://a:1"{TCP}',
-            'advertise = "grpc+tls://a:1": grpc+tls://a:1 is none of this listener',
-        ),
-        (f'{GRPC}advertise = "grpc://a:0"{TCP}', 'advertise = "grpc://a:0": '),
-        (f'{GRPC}advertise = "a:b"{TCP}', 'advertise = "a:b": '),
-        (
-            'url = "tcp://127.0.0.1:1"\nproxy_protocol_trusted = ["10.0.0.0/33"]',
-            'proxy_protocol_trusted = ["10.0.0.0/33"]: ',
-        ),
-        (
-            'url = "tcp://127.0.0.1:1"\nallowed_protocol_versions = [5]',
-            "allowed_protocol_versions = [5]: accepted: a list of 3 and 4",
-        ),
-        (
-            'url = "tcp://127.0.0.1:1"\nallowed_protocol_versions = []',
-            "allowed_protocol_versions = []: accepted: a list of 3 and 4",
-        ),
-        ('url = "tcp://127.0.0.1:1"\nmountpoint = "a#"', 'mountpoint = "a#": accepted: a text'),
-        ('url = "unix:///a"\nunix_mode = "rw"', 'unix_mode = "rw": accepted: octal digits'),
         (
             'url = "tcp://127.0.0.1:1"\nsni = {a = 1}',
             "sni.a = 1: accepted: a table with certfile, keyfile",
@@ -91,12 +84,6 @@ TCP = '\n[listeners.b]\nurl = "tcp://127.0.0.1:2"\n'
             f"{TLS_OPTIONS}\nrequire_certificate = true",
             "cafile: missing: require_certificate needs it",
         ),
-        (f'{TLS_OPTIONS}\ncafile = "c"', 'cafile = "c": has no effect without require_certificate'),
-        (
-            f"{TLS_OPTIONS}\nuse_identity_as_username = true",
-            "use_identity_as_username = true: has no effect without require_certificate",
-        ),
-        (f'{TLS_OPTIONS}\ncrlfile = "c"', 'crlfile = "c": has no effect without cafile'),
     ],
 )
 def test_options_of_a_listener_that_do_not_go_together_are_refused(

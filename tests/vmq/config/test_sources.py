@@ -6,103 +6,78 @@ import pytest
 
 from tests.vmq.refusals import refused
 
+WHOLE = "accepted: a whole number, 0 to 65535"
+NUMBER = "accepted: a number, 0 to 86400"
+NOBODY = "so no client could connect; add one"
+NO_NAME = "not a usable name; accepted: a name of lower-case letters and digits"
+
+
+@pytest.mark.parametrize(
+    ("section", "option", "said"),
+    [
+        ("queue", "dorp = 1", "unknown option; did you mean 'drop'?"),
+        ("queu", "drop = 1", "there is no section 'queu'; did you mean 'queue'?"),
+        ("", "drop = 1", "an option stands in a section; did you mean queue.drop?"),
+        ("", "hue = 1", "there is no section 'hue'; accepted: broker, log, auth,"),
+        ("session", "drop = 1", "unknown option; did you mean queue.drop?"),
+        ("log", "colour = 1", "unknown option; accepted: level, format"),
+        ("queue", 'drop = "none"', 'accepted: "newest", "oldest"'),
+        ("queue", "drop = {a = 1}", 'accepted: "newest", "oldest"'),
+        ("queue", 'max_inflight_messages = "20"', WHOLE),
+        ("queue", "max_inflight_messages = -1", WHOLE),
+        ("queue", "max_inflight_messages = true", WHOLE),
+        (
+            "queue",
+            f"max_bytes = {2**63 - 1}",
+            f"accepted: a whole number, at least -1, at most {2**60}",
+        ),
+        ("queue", "max_offline_messages = -2", "accepted: a whole number, at least -1"),
+        ("session", "mqtt_connect_timeout = 0", "accepted: a number, above 0, at most 3600"),
+        ("session", "retry_interval = nan", NUMBER),
+        ("session", "retry_interval = inf", NUMBER),
+        ("session", "upgrade_outgoing_qos = 1", "accepted: true, false"),
+        ("session", 'persistent_client_expiration = "12"', 'accepted: "never", or a number and'),
+        ("auth", 'allow_anonymous = "yes"', 'accepted: "loopback", true, false'),
+        ("broker", 'data_dir = ""', "accepted: a path"),
+        ("broker", 'data_dir = "a\\u0000"', "accepted: a path"),
+        ("", "queue = 5", "accepted: a table of options"),
+        ("", "listeners = 5", "accepted: a table of options"),
+        ("listeners", "tcp = 5", "accepted: a table of options"),
+        ("listeners.a", 'url = "amqp://127.0.0.1:1"', "unknown scheme 'amqp'; accepted: tcp://HO"),
+    ],
+)
+def test_a_wrong_option_is_told_with_file_key_value_and_what_is_accepted(
+    file: Path, section: str, option: str, said: str
+) -> None:
+    file.write_text(f"[{section}]\n{option}" if section else option)
+    (line,) = refused(path=file)
+    assert line.startswith(f"{file}: {section}.{option}: {said}".replace(": .", ": "))
+
 
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("[queue]\ndorp = 1", "queue.dorp = 1: unknown option; did you mean 'drop'?"),
-        ("[queu]\ndrop = 1", "queu.drop = 1: there is no section 'queu'; did you mean 'queue'?"),
-        ("drop = 1", "drop = 1: an option stands in a section; did you mean queue.drop?"),
-        ("hue = 1", "hue = 1: there is no section 'hue'; accepted: broker, log, auth,"),
-        ("[session]\ndrop = 1", "session.drop = 1: unknown option; did you mean queue.drop?"),
-        ("[log]\ncolour = 1", "log.colour = 1: unknown option; accepted: level, format"),
-        ('[queue]\ndrop = "none"', 'queue.drop = "none": accepted: "newest", "oldest"'),
-        ("[queue]\ndrop = {a = 1}", 'queue.drop = {a = 1}: accepted: "newest", "oldest"'),
-        (
-            '[queue]\nmax_inflight_messages = "20"',
-            'queue.max_inflight_messages = "20": accepted: a whole number, 0 to 65535',
-        ),
-        (
-            "[queue]\nmax_inflight_messages = -1",
-            "queue.max_inflight_messages = -1: accepted: a whole number, 0 to 65535",
-        ),
-        (
-            "[queue]\nmax_inflight_messages = true",
-            "queue.max_inflight_messages = true: accepted: a whole number, 0 to 65535",
-        ),
-        (
-            "[queue]\nmax_bytes = 9223372036854775807",
-            "queue.max_bytes = 9223372036854775807: accepted: a whole number, at least -1, at most 1152921504606846976",
-        ),
-        (
-            "[queue]\nmax_offline_messages = -2",
-            "queue.max_offline_messages = -2: accepted: a whole number, at least -1",
-        ),
-        (
-            "[session]\nmqtt_connect_timeout = 0",
-            "session.mqtt_connect_timeout = 0: accepted: a number, above 0, at most 3600",
-        ),
-        (
-            "[session]\nretry_interval = nan",
-            "session.retry_interval = nan: accepted: a number, 0 to 86400",
-        ),
-        (
-            "[session]\nretry_interval = inf",
-            "session.retry_interval = inf: accepted: a number, 0 to 86400",
-        ),
-        (
-            "[session]\nupgrade_outgoing_qos = 1",
-            "session.upgrade_outgoing_qos = 1: accepted: true, false",
-        ),
-        (
-            '[session]\npersistent_client_expiration = "12"',
-            'session.persistent_client_expiration = "12": accepted: "never", or a number and',
-        ),
-        (
-            '[auth]\nallow_anonymous = "yes"',
-            'auth.allow_anonymous = "yes": accepted: "loopback", true, false',
-        ),
-        ('[broker]\ndata_dir = ""', 'broker.data_dir = "": accepted: a path'),
-        ('[broker]\ndata_dir = "a\\u0000"', 'broker.data_dir = "a\\u0000": accepted: a path'),
         (f'[broker]\ndata_dir = "a/{"b" * 256}"', "broker.data_dir = "),
         (f'[log]\nfile = "{"a/" * 2500}"', "log.file = "),
         (f'[cluster]\nkey_file = "{"k" * 300}"', "cluster.key_file = "),
-        ("queue = 5", "queue = 5: accepted: a table of options"),
-        ("listeners = 5", "listeners = 5: accepted: a table of options"),
-        ("[listeners]\ntcp = 5", "listeners.tcp = 5: accepted: a table of options"),
-        ("[listeners]", "listeners: there is no listener, so no client could connect; add one"),
+        ("[listeners]", f"listeners: there is no listener, {NOBODY}"),
         ("[listeners.tcp]", "listeners.tcp.url: missing; accepted: tcp://HOST:PORT, tls://"),
-        (
-            "[listeners.tcp]\nallow_anonymous = true",
-            "listeners.tcp.url: missing; accepted: tcp://HOST:PORT, tls://",
-        ),
-        (
-            '[listeners.TCP]\nurl = "tcp://127.0.0.1:1"',
-            "listeners.TCP: not a usable name; accepted: a name of lower-case letters and digits",
-        ),
-        (
-            '[listeners.a__b]\nurl = "tcp://127.0.0.1:1"',
-            "listeners.a__b: not a usable name; accepted: a name of lower-case letters and digits",
-        ),
-        (
-            '[listeners.tcp]\nurl = "amqp://127.0.0.1:1"',
-            "listeners.tcp.url = \"amqp://127.0.0.1:1\": unknown scheme 'amqp'; accepted: tcp://HO",
-        ),
+        ("[listeners.tcp]\nallow_anonymous = true", "listeners.tcp.url: missing; accepted: tcp://"),
+        ('[listeners.TCP]\nurl = "tcp://127.0.0.1:1"', f"listeners.TCP: {NO_NAME}"),
+        ('[listeners.a__b]\nurl = "tcp://127.0.0.1:1"', f"listeners.a__b: {NO_NAME}"),
         (
             '[listeners.a]\nurl = "tcp://127.0.0.1:1"\n[listeners.b]\nurl = "ws://127.0.0.1:1"',
             'listeners.b.url = "ws://127.0.0.1:1": listeners.a has this address already',
         ),
         (
             '[listeners.a]\nurl = "http://127.0.0.1:1"',
-            "listeners: there is no listener for clients, so no client could connect; add one",
+            f"listeners: there is no listener for clients, {NOBODY}",
         ),
         ("queue = ", "configuration: not TOML: Invalid value (at end of document)"),
         ("[queue]\ndrop = 1\ndrop = 2", "configuration: not TOML: Cannot overwrite a value"),
     ],
 )
-def test_a_mistake_in_a_file_is_told_with_file_key_value_and_what_is_accepted(
-    file: Path, text: str, line: str
-) -> None:
+def test_a_mistake_in_a_file_is_told_with_the_file(file: Path, text: str, line: str) -> None:
     file.write_text(text)
     (said,) = refused(path=file)
     assert said.startswith(f"{file}: {line}")
