@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.simulator import holes
-from tests.simulator.seeds import Seed, each_seed
+from tests.simulator.seeds import seeds
 from tests.simulator.switched_off import switched_off
 from vmq_cluster.raft import following
 from vmq_cluster.raft.holes import GivingUp, blanks
@@ -24,11 +24,13 @@ MORE = 60
 
 
 @pytest.mark.parametrize("durability", ["memory", "os", "fsync"])
-def test_all_copies_are_there_again_once_nobody_has_what_is_given_up(durability: str) -> None:
+def test_all_copies_are_there_again_once_nobody_has_what_is_given_up(
+    durability: str, subtests: pytest.Subtests
+) -> None:
     given_up = 0
-    for seed in (*each_seed(SEEDS), Seed(GIVEN_UP)):
-        with seed:
-            given_up += holes.go(seed.number, durability, 150).given_up
+    for seed in (*seeds(SEEDS), GIVEN_UP):
+        with subtests.test(seed=seed):
+            given_up += holes.go(seed, durability, 150).given_up
     assert given_up, "something was"
 
 

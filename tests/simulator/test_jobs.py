@@ -6,7 +6,7 @@ More seeds: `python -m tests.simulator.jobs.run 300`, with `--fault`, `--without
 import pytest
 
 from tests.simulator.jobs.run import KINDS, faulty, run
-from tests.simulator.seeds import each_seed
+from tests.simulator.seeds import over_seeds
 
 
 def check(seed: int, kinds: tuple[str, ...], piles: bool = False, publishers: int = 0) -> None:
@@ -16,17 +16,15 @@ def check(seed: int, kinds: tuple[str, ...], piles: bool = False, publishers: in
     assert found["paged"] > 10 or not piles
 
 
-def test_without_faults_each_job_is_done_once() -> None:
-    for seed in each_seed(1):
-        with seed:
-            check(seed.number, ())
+@over_seeds(1)
+def test_without_faults_each_job_is_done_once(seed: int) -> None:
+    check(seed, ())
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_no_fault_costs_a_promise(kind: str) -> None:
-    for seed in each_seed(1):
-        with seed:
-            check(seed.number, (kind,))
+@over_seeds(1)
+def test_no_fault_costs_a_promise(kind: str, seed: int) -> None:
+    check(seed, (kind,))
 
 
 def test_who_was_not_told_of_another_holder_asks_it_before_it_queues() -> None:
@@ -59,26 +57,27 @@ def test_what_seeds_with_dead_letters_have_shown_is_mended(seed: int) -> None:
     assert found["revived"] > 10
 
 
-def test_dead_letters_that_are_queued_again_are_done_whatever_befalls_the_nodes() -> None:
-    for kinds in (KINDS, ("kill", "split")):
-        for seed in each_seed(1):
-            with seed:
-                found = run(seed.number, kinds, piles=len(kinds) < 3, deliveries=2)
-                assert faulty(found) == [], dict(found)
-                assert found["revived"] > 10
+@pytest.mark.parametrize("kinds", [KINDS, ("kill", "split")])
+@over_seeds(1)
+def test_dead_letters_that_are_queued_again_are_done_whatever_befalls_the_nodes(
+    kinds: tuple[str, ...], seed: int
+) -> None:
+    found = run(seed, kinds, piles=len(kinds) < 3, deliveries=2)
+    assert faulty(found) == [], dict(found)
+    assert found["revived"] > 10
 
 
-def test_all_kinds_of_faults_one_after_the_other() -> None:
-    for seed in each_seed(2):
-        with seed:
-            check(seed.number, KINDS)
+@over_seeds(2)
+def test_all_kinds_of_faults_one_after_the_other(seed: int) -> None:
+    check(seed, KINDS)
 
 
-def test_jobs_at_qos_2_are_done_though_their_publishers_go_from_node_to_node() -> None:
-    for kinds in (KINDS, ("kill", "slow"), ()):
-        for seed in each_seed(1):
-            with seed:
-                check(seed.number, kinds, publishers=6)
+@pytest.mark.parametrize("kinds", [KINDS, ("kill", "slow"), ()])
+@over_seeds(1)
+def test_jobs_at_qos_2_are_done_though_their_publishers_go_from_node_to_node(
+    kinds: tuple[str, ...], seed: int
+) -> None:
+    check(seed, kinds, publishers=6)
 
 
 def test_a_job_that_went_for_another_with_its_key_shares_the_host_of_that() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.simulator.seeds import Seed, each_seed
+from tests.simulator.seeds import over_seeds
 from tests.simulator.switched_off import switched_off
 from tests.simulator.world import World
 from vmq.clustering.running.links import LinkLives
@@ -48,37 +48,39 @@ def traffic(world: World, *, kills: bool, moves: bool) -> None:
 
 
 @pytest.mark.parametrize("kills", [True, False], ids=["killed", "stopped"])
-def test_who_stays_with_a_node_that_is_back_soon_gets_all_once_and_in_order(kills: bool) -> None:
-    for seed in each_seed(SEEDS):
-        with seed, World(seed.number, *"abc") as world:
-            traffic(world, kills=kills, moves=False)
-            world.oracle.check(order=True)
+@over_seeds(SEEDS)
+def test_who_stays_with_a_node_that_is_back_soon_gets_all_once_and_in_order(
+    kills: bool, seed: int
+) -> None:
+    with World(seed, *"abc") as world:
+        traffic(world, kills=kills, moves=False)
+        world.oracle.check(order=True)
 
 
 @pytest.mark.parametrize("kills", [True, False], ids=["killed", "stopped"])
-def test_who_goes_elsewhere_meanwhile_gets_all_once(kills: bool) -> None:
+@over_seeds(SEEDS)
+def test_who_goes_elsewhere_meanwhile_gets_all_once(kills: bool, seed: int) -> None:
     """What was under way to a node that is killed waits for it, as it may have it, and what waits comes behind."""
-    for seed in each_seed(SEEDS):
-        with seed, World(seed.number, *"abc") as world:
-            traffic(world, kills=kills, moves=True)
-            world.oracle.check()
+    with World(seed, *"abc") as world:
+        traffic(world, kills=kills, moves=True)
+        world.oracle.check()
 
 
-def test_what_was_under_way_to_a_node_that_is_stopped_does_not_wait_for_it() -> None:
+@over_seeds(SEEDS)
+def test_what_was_under_way_to_a_node_that_is_stopped_does_not_wait_for_it(seed: int) -> None:
     """It has said what it has of it, so the rest goes where its sessions go."""
-    for seed in each_seed(SEEDS):
-        with seed, World(seed.number, *"abc") as world:
-            session = world.subscriber("s", "b")
-            publisher = world.client("p", "a")
-            for number in range(8):
-                publisher.publish("t", str(number), 2)
-                world.run(world.random.choice([0.0, 0.01, 0.1]))
-            world.stop("b")
-            publisher.publish("t", "last", 2)
-            session.connect("c")
-            world.until(lambda: len(world.oracle.got["s"]) == 9, 5.0)
-            world.oracle.check()
-            world.finish()
+    with World(seed, *"abc") as world:
+        session = world.subscriber("s", "b")
+        publisher = world.client("p", "a")
+        for number in range(8):
+            publisher.publish("t", str(number), 2)
+            world.run(world.random.choice([0.0, 0.01, 0.1]))
+        world.stop("b")
+        publisher.publish("t", "last", 2)
+        session.connect("c")
+        world.until(lambda: len(world.oracle.got["s"]) == 9, 5.0)
+        world.oracle.check()
+        world.finish()
 
 
 def longest_wait(seed: int) -> float:
@@ -104,10 +106,9 @@ def longest_wait(seed: int) -> float:
         return longest
 
 
-def test_who_publishes_at_a_node_that_lost_its_disk_is_acknowledged() -> None:
-    for seed in (*each_seed(1), Seed(UNHEARD)):
-        with seed:
-            assert longest_wait(seed.number) < 30
+@over_seeds(1, UNHEARD)
+def test_who_publishes_at_a_node_that_lost_its_disk_is_acknowledged(seed: int) -> None:
+    assert longest_wait(seed) < 30
 
 
 def _go_on(self: LinkLives, peer: str) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.simulator.seeds import each_seed
+from tests.simulator.seeds import over_seeds
 from tests.simulator.switched_off import switched_off
 from tests.simulator.world import SLOTS, World
 from vmq.clustering.routing.subscribe_barrier import SubscribeBarrier
@@ -92,10 +92,9 @@ def upheavals(seed: int) -> Iterator[tuple[float, str, str]]:
                     world.network.heal()
 
 
-def test_no_node_is_without_a_route_while_slots_go_to_and_fro() -> None:
-    for seed in each_seed(1):
-        with seed:
-            assert list(upheavals(seed.number)) == []
+@over_seeds(1)
+def test_no_node_is_without_a_route_while_slots_go_to_and_fro(seed: int) -> None:
+    assert list(upheavals(seed)) == []
 
 
 _release = ClusterRoutes._release

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.simulator.seeds import each_seed
+from tests.simulator.seeds import over_seeds, seeds
 from tests.simulator.sessions import faults, node, row_log
 from tests.simulator.sessions.faults import ALL_KINDS, KINDS, TOGETHER
 from tests.simulator.sessions.run import faulty, run
@@ -31,10 +31,9 @@ def check(seed: int, kinds: tuple[str, ...], strict: bool = True, **options: Any
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_no_fault_costs_a_promise(kind: str) -> None:
-    for seed in each_seed(1):
-        with seed:
-            check(seed.number, (kind,), steps=200)
+@over_seeds(1)
+def test_no_fault_costs_a_promise(kind: str, seed: int) -> None:
+    check(seed, (kind,), steps=200)
 
 
 @pytest.mark.parametrize(
@@ -79,22 +78,19 @@ def test_what_an_owner_has_alone_costs_no_promise_later(script: Callable[[], Cou
     assert faulty(found, strict=True) == [], found
 
 
-def test_all_kinds_of_faults_one_after_the_other() -> None:
-    for seed in each_seed(2):
-        with seed:
-            check(seed.number, KINDS)
+@over_seeds(2)
+def test_all_kinds_of_faults_one_after_the_other(seed: int) -> None:
+    check(seed, KINDS)
 
 
-def test_several_faults_at_once_cost_no_promise_while_each_slot_keeps_a_copy() -> None:
-    for seed in each_seed(2):
-        with seed:
-            check(seed.number, TOGETHER, most=3)
+@over_seeds(2)
+def test_several_faults_at_once_cost_no_promise_while_each_slot_keeps_a_copy(seed: int) -> None:
+    check(seed, TOGETHER, most=3)
 
 
-def test_whatever_goes_wrong_at_once_nothing_acknowledged_is_lost() -> None:
-    for seed in each_seed(2):
-        with seed:
-            check(seed.number, ALL_KINDS, strict=False, most=3)
+@over_seeds(2)
+def test_whatever_goes_wrong_at_once_nothing_acknowledged_is_lost(seed: int) -> None:
+    check(seed, ALL_KINDS, strict=False, most=3)
 
 
 @pytest.mark.parametrize(
@@ -130,51 +126,54 @@ def test_what_seeds_of_many_faults_showed_is_mended(kinds: tuple[str, ...], seed
     ],
     ids=lambda options: next(iter(options)),
 )
-def test_the_promises_hold_whatever_is_configured(options: dict[str, Any]) -> None:
-    for seed in each_seed(1):
-        with seed:
-            check(seed.number, KINDS, **options)
+@over_seeds(1)
+def test_the_promises_hold_whatever_is_configured(options: dict[str, Any], seed: int) -> None:
+    check(seed, KINDS, **options)
 
 
 def test_a_worker_that_ends_is_waited_for_where_nobody_has_its_slots(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
 ) -> None:
     """It is back within seconds, on a loaded machine too; whoever did not wait would begin with nothing."""
     kinds = ("kill", "handover", "disk", "halfopen")
     monkeypatch.setattr(faults, "LENGTHS", (3, 10, 30, 70))
-    for seed in each_seed(2):
-        with seed:
-            check(seed.number, kinds, hosts="xxx")
+    for seed in seeds(2):
+        with subtests.test(seed=seed):
+            check(seed, kinds, hosts="xxx")
     monkeypatch.setattr(machine, "HOST_WAITS", 0)
     assert any(faulty(run(seed, kinds, hosts="xxx"), strict=True) for seed in HASTY)
 
 
-def test_a_heartbeat_of_few_slots_costs_no_promise(monkeypatch: pytest.MonkeyPatch) -> None:
+@over_seeds(1)
+def test_a_heartbeat_of_few_slots_costs_no_promise(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
     """It looks at all when something is new: here at one more at most, of three."""
     monkeypatch.setattr(turns, "LOOKED_AT_ONCE", 1)
-    for seed in each_seed(1):
-        with seed:
-            check(seed.number, KINDS)
+    check(seed, KINDS)
 
 
-def test_a_look_at_slots_in_bites_costs_no_promise(monkeypatch: pytest.MonkeyPatch) -> None:
+@over_seeds(3)
+def test_a_look_at_slots_in_bites_costs_no_promise(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
     """Whatever comes between two bites."""
     coin = Random()
     monkeypatch.setattr(node, "has_time", lambda: coin.random() < 0.6)
-    for seed in each_seed(3):
-        with seed:
-            coin.seed(seed.number)
-            check(seed.number, KINDS)
+    coin.seed(seed)
+    check(seed, KINDS)
 
 
-def test_what_is_published_at_qos_2_is_in_a_log_once_whoever_hands_it_in_again() -> None:
+def test_what_is_published_at_qos_2_is_in_a_log_once_whoever_hands_it_in_again(
+    subtests: pytest.Subtests,
+) -> None:
     """Its publisher's session knows the dot of its row before a node hands that in."""
     known = 0
-    for seed in each_seed(1):
-        with seed:
-            check(seed.number, KINDS, logged=True)
-            check(seed.number, TOGETHER, most=3, logged=True)
-            known += run(seed.number, ("kill",), logged=True, steps=300)["known rows"]
+    for seed in seeds(1):
+        with subtests.test(seed=seed):
+            check(seed, KINDS, logged=True)
+            check(seed, TOGETHER, most=3, logged=True)
+            known += run(seed, ("kill",), logged=True, steps=300)["known rows"]
     assert known, "some were handed in by two nodes"
 
 

@@ -1,7 +1,7 @@
 """A share group with durable and clean members that come and go at nodes that die: what is acknowledged, one has."""
 
 from tests.simulator.device import Device
-from tests.simulator.seeds import Seed, each_seed
+from tests.simulator.seeds import over_seeds
 from tests.simulator.world import World
 from tests.support.wire import subscribe_packet
 
@@ -94,9 +94,9 @@ class SharesWalk:
         assert [text for text in self.world.oracle.acked("t") if text not in came] == []
 
 
-def test_what_clean_members_leave_a_durable_one_gets() -> None:
-    for seed in (*each_seed(1), *map(Seed, SHOWN)):
-        with seed, World(seed.number, *"abc", replicas=2) as world:
-            walk = SharesWalk(world)
-            walk.go(250)
-            walk.end()
+@over_seeds(1, *SHOWN)
+def test_what_clean_members_leave_a_durable_one_gets(seed: int) -> None:
+    with World(seed, *"abc", replicas=2) as world:
+        walk = SharesWalk(world)
+        walk.go(250)
+        walk.end()

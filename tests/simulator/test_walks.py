@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.simulator.seeds import Seed, each_seed
+from tests.simulator.seeds import over_seeds
 from tests.simulator.walk import NAMES, Walk
 from tests.simulator.world import World
 
@@ -26,108 +26,112 @@ def world_of(seed: int, least: int = 2, most: int = 5, **options: Any) -> World:
 
 @pytest.mark.parametrize("others", [False, True])
 @pytest.mark.parametrize("replicas", [1, 2])
+@over_seeds(SEEDS)
 def test_a_client_that_goes_from_node_to_node_gets_everything_once_and_in_order(
-    others: bool, replicas: int
+    others: bool, replicas: int, seed: int
 ) -> None:
-    for seed in each_seed(SEEDS):
-        with seed, world_of(seed.number, replicas=replicas) as world:
-            walk = Walk(world, others=others)
-            walk.go(100, moves=world.random.choice([0.02, 0.1, 0.3]))
-            walk.end()
-            world.oracle.check(order=True)
+    with world_of(seed, replicas=replicas) as world:
+        walk = Walk(world, others=others)
+        walk.go(100, moves=world.random.choice([0.02, 0.1, 0.3]))
+        walk.end()
+        world.oracle.check(order=True)
 
 
 @pytest.mark.parametrize("others", [False, True])
 @pytest.mark.parametrize("crashes", [0.0, 0.012])
+@over_seeds(SEEDS)
 def test_splits_and_crashes_lose_nothing_and_repeat_nothing_for_who_stays(
-    others: bool, crashes: float
+    others: bool, crashes: float, seed: int
 ) -> None:
-    for seed in each_seed(SEEDS):
-        with seed, world_of(seed.number, **(ALONE if crashes else EVERYWHERE)) as world:
-            walk = Walk(world, others=others)
-            world.oracle.apart = set(world.devices) if crashes else {"s"}
-            walk.go(120, split=0.02, mend=0.02, kill=crashes, revive=3 * crashes)
-            walk.end()
-            world.oracle.check(order=True)
+    with world_of(seed, **(ALONE if crashes else EVERYWHERE)) as world:
+        walk = Walk(world, others=others)
+        world.oracle.apart = set(world.devices) if crashes else {"s"}
+        walk.go(120, split=0.02, mend=0.02, kill=crashes, revive=3 * crashes)
+        walk.end()
+        world.oracle.check(order=True)
 
 
-def test_who_changes_sides_in_a_long_split_lacks_nothing_and_who_stays_gets_all_once() -> None:
-    for seed in each_seed(SEEDS):
-        with seed, world_of(seed.number, **EVERYWHERE) as world:
-            walk = Walk(world, others=True)
-            world.oracle.apart = {"s"}
-            walk.go(30, moves=0.0)
-            walk.split()
-            walk.go(30, moves=0.0)
-            walk.move()
-            walk.go(30, moves=0.0)
-            walk.mend()
-            walk.go(30, moves=0.0)
-            walk.end()
-            world.oracle.check(order=True)
+@over_seeds(SEEDS)
+def test_who_changes_sides_in_a_long_split_lacks_nothing_and_who_stays_gets_all_once(
+    seed: int,
+) -> None:
+    with world_of(seed, **EVERYWHERE) as world:
+        walk = Walk(world, others=True)
+        world.oracle.apart = {"s"}
+        walk.go(30, moves=0.0)
+        walk.split()
+        walk.go(30, moves=0.0)
+        walk.move()
+        walk.go(30, moves=0.0)
+        walk.mend()
+        walk.go(30, moves=0.0)
+        walk.end()
+        world.oracle.check(order=True)
 
 
 @pytest.mark.parametrize("others", [False, True])
+@over_seeds(SEEDS)
 def test_nodes_that_join_while_a_session_moves_lose_nothing_of_what_they_route(
-    others: bool,
+    others: bool, seed: int
 ) -> None:
-    for seed in each_seed(SEEDS):
-        with seed, world_of(seed.number, most=3, replicas=1 + seed.number % 2) as world:
-            walk = Walk(world, others=others)
-            for _ in range(3):
-                walk.go(25, moves=0.15)
-                walk.join()
+    with world_of(seed, most=3, replicas=1 + seed % 2) as world:
+        walk = Walk(world, others=others)
+        for _ in range(3):
             walk.go(25, moves=0.15)
-            walk.end()
-            world.oracle.check(order=True)
+            walk.join()
+        walk.go(25, moves=0.15)
+        walk.end()
+        world.oracle.check(order=True)
 
 
 #: One in which a CONNECT is let in and its session claimed by another node in the same moment.
 IN_ONE_MOMENT = 114
 
 
-def test_a_client_that_is_quicker_than_its_session_finds_it_all_the_same() -> None:
+@over_seeds(SEEDS, IN_ONE_MOMENT)
+def test_a_client_that_is_quicker_than_its_session_finds_it_all_the_same(seed: int) -> None:
     """It connects here and there while the session is still on its way from the node before."""
-    for seed in (*each_seed(SEEDS), Seed(IN_ONE_MOMENT)):
-        with seed, World(seed.number, *"abc") as world:
-            world.choose_lags()
-            roamer = world.subscriber("s", "a")
-            for _ in range(8):
-                roamer.begin(world.random.choice("abc"))
-                world.run(world.random.choice((0.02, 0.1, 0.5)))
-            world.run(3.0)
-            world.publish("b", "1")
-            world.finish()
-            world.oracle.check()
+    with World(seed, *"abc") as world:
+        world.choose_lags()
+        roamer = world.subscriber("s", "a")
+        for _ in range(8):
+            roamer.begin(world.random.choice("abc"))
+            world.run(world.random.choice((0.02, 0.1, 0.5)))
+        world.run(3.0)
+        world.publish("b", "1")
+        world.finish()
+        world.oracle.check()
 
 
-def test_what_was_acknowledged_survives_a_disk_at_a_time() -> None:
+@over_seeds(SEEDS)
+def test_what_was_acknowledged_survives_a_disk_at_a_time(seed: int) -> None:
     """Nodes die with their disks, one after the other; each time all copies are there again before the next."""
-    for seed in each_seed(SEEDS):
-        with seed, world_of(seed.number, 3, replicas=2) as world:
-            walk = Walk(world, others=False)
-            for _ in range(2):
-                walk.go(30, moves=0.0)
-                walk.lose(1)
-                walk.go(20, moves=0.0)
-                world.settle()
-                walk.move()
-            walk.end()
-            world.oracle.check(once=False)
+    with world_of(seed, 3, replicas=2) as world:
+        walk = Walk(world, others=False)
+        for _ in range(2):
+            walk.go(30, moves=0.0)
+            walk.lose(1)
+            walk.go(20, moves=0.0)
+            world.settle()
+            walk.move()
+        walk.end()
+        world.oracle.check(once=False)
 
 
 @pytest.mark.parametrize("replicas", [2, 3])
-def test_what_waits_for_a_node_that_is_down_survives_the_publishers_disk(replicas: int) -> None:
+@over_seeds(SEEDS)
+def test_what_waits_for_a_node_that_is_down_survives_the_publishers_disk(
+    replicas: int, seed: int
+) -> None:
     """Slots have owners and copies among those that are left."""
-    for seed in each_seed(SEEDS):
-        with seed, world_of(seed.number, 4, replicas=replicas) as world:
-            walk = Walk(world, others=False)
-            world.kill("a")
-            walk.go(40, moves=0.0)
-            world.until(world.has_noticed)
-            walk.go(20, moves=0.0)
-            walk.lose(1, "bcdef")
-            world.until(lambda: world["b"].broker is None or world["b"].is_open)
-            walk.go(20, moves=0.0)
-            walk.end()
-            world.oracle.check(once=False)
+    with world_of(seed, 4, replicas=replicas) as world:
+        walk = Walk(world, others=False)
+        world.kill("a")
+        walk.go(40, moves=0.0)
+        world.until(world.has_noticed)
+        walk.go(20, moves=0.0)
+        walk.lose(1, "bcdef")
+        world.until(lambda: world["b"].broker is None or world["b"].is_open)
+        walk.go(20, moves=0.0)
+        walk.end()
+        world.oracle.check(once=False)

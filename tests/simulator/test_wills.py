@@ -7,7 +7,7 @@ from unittest.mock import patch
 import pytest
 
 from tests.simulator.device import Device, Wire
-from tests.simulator.seeds import each_seed
+from tests.simulator.seeds import over_seeds
 from tests.simulator.world import CLUSTER, World
 from tests.support.present import present
 from tests.support.wire import DISCONNECT_BYTES, Will
@@ -166,12 +166,12 @@ class WillsWalk:
 
 
 @pytest.mark.parametrize("most_dead", [1, 2, 3])
-def test_each_will_is_published_that_is_due_and_no_other(most_dead: int) -> None:
-    for seed in each_seed(3):
-        with seed, World(seed.number, *"abc", replicas=2) as world:
-            walk = WillsWalk(world, most_dead)
-            walk.go(250)
-            walk.check()
+@over_seeds(3)
+def test_each_will_is_published_that_is_due_and_no_other(most_dead: int, seed: int) -> None:
+    with World(seed, *"abc", replicas=2) as world:
+        walk = WillsWalk(world, most_dead)
+        walk.go(250)
+        walk.check()
 
 
 def scripted() -> World:

@@ -32,11 +32,7 @@ UNCHECKED = "has no effect without require_certificate"
 @pytest.mark.parametrize(
     ("scheme", "option", "said"),
     [
-        (
-            "tcp",
-            'certfile = "a"',
-            NO_TLS,
-        ),
+        ("tcp", 'certfile = "a"', NO_TLS),
         ("ws", "require_certificate = true", "a ws listener has no TLS"),
         ("http", "proxy_protocol = true", NO_PROXY),
         ("grpc", "proxy_protocol = true", NO_PROXY),

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.simulator.seeds import each_seed
+from tests.simulator.seeds import over_seeds, seeds
 from vmq.clustering.delivery.backlog import Backlog
 from vmq.clustering.messages.raft import MAX_ROWS
 from vmq.clustering.raft.dotted import DottedProducer, DottedRow
@@ -118,23 +118,22 @@ def producer(road: Road) -> Producer:
     return Producer("g", "quorum", road, lambda _count: None)
 
 
-def test_every_message_is_there_once_in_order() -> None:
-    for seed in each_seed(20):
-        with seed:
-            road = Road(seed.number)
-            road.loss = (0.0, 0.1, 0.4)[seed.number % 3]
-            producer = Producer("g", "quorum", road, lambda _count: None)
-            road.told = producer if seed.number % 2 else None
-            for number in range(200):
-                put(producer, b"%d" % number)
-                if road.random.random() < 0.05:
-                    road.leader = road.random.choice("abc")
-                    producer.led()
-                road.run(road.time + road.random.choice((0.0, 0.001, 0.05)))
-            road.run(road.time + 300)
-            assert producer.safe.reached == producer.taken == 200
-            assert road.rows == [b"%d" % number for number in range(200)]
-            assert producer.size == 0
+@over_seeds(20)
+def test_every_message_is_there_once_in_order(seed: int) -> None:
+    road = Road(seed)
+    road.loss = (0.0, 0.1, 0.4)[seed % 3]
+    producer = Producer("g", "quorum", road, lambda _count: None)
+    road.told = producer if seed % 2 else None
+    for number in range(200):
+        put(producer, b"%d" % number)
+        if road.random.random() < 0.05:
+            road.leader = road.random.choice("abc")
+            producer.led()
+        road.run(road.time + road.random.choice((0.0, 0.001, 0.05)))
+    road.run(road.time + 300)
+    assert producer.safe.reached == producer.taken == 200
+    assert road.rows == [b"%d" % number for number in range(200)]
+    assert producer.size == 0
 
 
 def test_one_timer_sees_to_all_batches(road: Road, producer: Producer) -> None:
@@ -293,13 +292,15 @@ def copied(sent: Sequence[Sent]) -> list[tuple[Mark, list[bytes]]]:
     return [(each.mark, list(each.rows.payloads)) for each in sent]
 
 
-def test_what_is_kept_is_acknowledged_and_in_the_log_once_whoever_dies() -> None:
+def test_what_is_kept_is_acknowledged_and_in_the_log_once_whoever_dies(
+    subtests: pytest.Subtests,
+) -> None:
     """Leaders come, go and forget; the node is killed, and nobody publishes again."""
     kept = 0
-    for seed in each_seed(20):
-        with seed:
-            road = Road(seed.number)
-            road.loss = (0.0, 0.1, 0.3)[seed.number % 3]
+    for seed in seeds(20):
+        with subtests.test(seed=seed):
+            road = Road(seed)
+            road.loss = (0.0, 0.1, 0.3)[seed % 3]
             disk = Disk(road)
             told: set[bytes] = set()
             lost: set[bytes] = set()
@@ -316,7 +317,7 @@ def test_what_is_kept_is_acknowledged_and_in_the_log_once_whoever_dies() -> None
                     if road.random.random() < 0.2:
                         road.leader = road.random.choice(("a", "b", "nobody", "nobody"))
                         producer.led()
-                    if seed.number % 4 == 0 and road.random.random() < 0.05:
+                    if seed % 4 == 0 and road.random.random() < 0.05:
                         lost.update(road.rows)  # with a majority: the leader knows nobody
                         road.known, road.rows = Producers(), []
                     road.run(road.time + road.random.choice((0.0, 0.01, 0.3, 2.0)))

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from tests.simulator.seeds import each_seed
+from tests.simulator.seeds import over_seeds, seeds
 from vmq.clustering.messages.base import NodeMessage
 from vmq.clustering.messages.links import LinkFrame, LinkHello
 from vmq.clustering.messages.slots import Beat
@@ -110,41 +110,42 @@ def test_who_starts_again_begins_a_new_life() -> None:
     assert a.lives[-1] == new.lives[-1]
 
 
-def test_whatever_is_lost_each_life_has_a_beginning_of_what_was_said_and_the_links_are_whole_in_the_end() -> (
-    None
-):
-    for seed in each_seed(30):
-        with seed:
-            random = Random(seed.number)
-            a, b = ends()
-            said: dict[int, list[int]] = {}
-            for number in range(60):
-                if a.links.life("b"):
-                    said.setdefault(a.links.life("b"), []).append(number)
-                a.say(number)
-                if random.random() < 0.3:
-                    a.links.look()
-                    b.links.look()
-                carry(a, b, random, 0.3)
-            for _ in range(3):  # heartbeats show what was lost
-                a.say(1000)
-                b.say(1000)
-                a.links.look()
-                b.links.look()
-                carry(a, b)
-            assert a.links.life("b") == b.links.life("a") != 0
-            for life, got in b.got.items():
-                heard = [each for each in got if each < 1000]
-                assert said.get(life, [])[: len(heard)] == heard
+@over_seeds(30)
+def test_whatever_is_lost_each_life_has_a_beginning_of_what_was_said_and_the_links_are_whole_in_the_end(
+    seed: int,
+) -> None:
+    random = Random(seed)
+    a, b = ends()
+    said: dict[int, list[int]] = {}
+    for number in range(60):
+        if a.links.life("b"):
+            said.setdefault(a.links.life("b"), []).append(number)
+        a.say(number)
+        if random.random() < 0.3:
+            a.links.look()
+            b.links.look()
+        carry(a, b, random, 0.3)
+    for _ in range(3):  # heartbeats show what was lost
+        a.say(1000)
+        b.say(1000)
+        a.links.look()
+        b.links.look()
+        carry(a, b)
+    assert a.links.life("b") == b.links.life("a") != 0
+    for life, got in b.got.items():
+        heard = [each for each in got if each < 1000]
+        assert said.get(life, [])[: len(heard)] == heard
 
 
 @pytest.mark.parametrize("lag", [1, 4, 16])
-def test_a_link_on_which_all_takes_long_is_whole_soon_and_stays_so(lag: int) -> None:
+def test_a_link_on_which_all_takes_long_is_whole_soon_and_stays_so(
+    lag: int, subtests: pytest.Subtests
+) -> None:
     """Greetings that are under way when it is whole end nothing; nobody answers each of them anew."""
     lost = 0
-    for seed in each_seed(30):
-        with seed:
-            random = Random(seed.number)
+    for seed in seeds(30):
+        with subtests.test(seed=seed):
+            random = Random(seed)
             a, b = ends()
             late: dict[str, deque[tuple[int, Parcel]]] = {"a": deque(), "b": deque()}
             said = 0

@@ -12,7 +12,7 @@ from random import Random
 
 import pytest
 
-from tests.simulator.seeds import each_seed
+from tests.simulator.seeds import over_seeds
 from vmq.streams.groups import records, talk
 from vmq.streams.groups.coordinator import Answers, GroupCoordinator
 from vmq.streams.groups.machine import Effect, GivePartition, LosePartition, PartitionHold
@@ -270,22 +270,19 @@ class Node:
             self.leaving.clear()
 
 
-def test_one_owner_no_row_skipped_none_again() -> None:
-    for seed in each_seed(6):
-        with seed as number:
-            world = World(number)
-            world.upset()
-            before = world.settle()
-            shares = [node.share for node in world.nodes]
-            assert sorted(each for share in shares for each in share.holds) == list(
-                range(PARTITIONS)
-            )
-            members = sum(len(share.members) for share in shares)
-            most = max(len(share.of(each)) for share in shares for each in share.members)
-            assert most == -(-PARTITIONS // members)
-            world.run(5)
-            after = world.kept.places[KEY].positions
-            assert all(after[number] > before[number] for number in range(PARTITIONS))
+@over_seeds(6)
+def test_one_owner_no_row_skipped_none_again(seed: int) -> None:
+    world = World(seed)
+    world.upset()
+    before = world.settle()
+    shares = [node.share for node in world.nodes]
+    assert sorted(each for share in shares for each in share.holds) == list(range(PARTITIONS))
+    members = sum(len(share.members) for share in shares)
+    most = max(len(share.of(each)) for share in shares for each in share.members)
+    assert most == -(-PARTITIONS // members)
+    world.run(5)
+    after = world.kept.places[KEY].positions
+    assert all(after[number] > before[number] for number in range(PARTITIONS))
 
 
 @pytest.fixture

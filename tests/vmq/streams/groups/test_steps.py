@@ -8,9 +8,10 @@ was on it, and finds in the streams what was published already.
 from collections import Counter
 from functools import partial
 
+import pytest
 from msgspec import json, structs
 
-from tests.simulator.seeds import each_seed
+from tests.simulator.seeds import seeds
 from tests.vmq.streams.groups.test_coordinated import KEY, PARTITIONS, Node, World
 from vmq.streams.groups.machine import GivePartition
 from vmq.streams.groups.records import GroupPlaces, decode_row, encode_row, place_row
@@ -200,11 +201,11 @@ class SteppingNode(Node):
         self.end(name)
 
 
-def test_each_row_is_published_once() -> None:
+def test_each_row_is_published_once(subtests: pytest.Subtests) -> None:
     refused = taken = 0
-    for seed in each_seed(6):
-        with seed as number:
-            world = SteppingWorld(number)
+    for seed in seeds(6):
+        with subtests.test(seed=seed):
+            world = SteppingWorld(seed)
             world.upset()
             before = world.settle()
             world.run(15)

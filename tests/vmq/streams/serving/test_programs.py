@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.simulator.seeds import each_seed
+from tests.simulator.seeds import over_seeds
 from tests.vmq.streams.support import options
 from vmq.streams.flight import groups
 from vmq.streams.flight import groups as flight_groups
@@ -190,10 +190,9 @@ class Member:
                 pass
 
 
-def test_one_owner_a_partition_and_no_row_skipped_or_again() -> None:
-    for seed in each_seed(20):
-        with seed as number:
-            asyncio.run(walk(number))
+@over_seeds(20)
+def test_one_owner_a_partition_and_no_row_skipped_or_again(seed: int) -> None:
+    asyncio.run(walk(seed))
 
 
 async def walk(seed: int) -> None:
