@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.simulator.machines import OPTIONS, Sim
+from tests.simulator.machines import OPTIONS, Sim, joined, ready
 from tests.simulator.network import Network
 from tests.simulator.seeds import over_seeds
 from vmq_cluster.channels import OVERHEAD, Channels
@@ -32,8 +32,7 @@ def tickets(sim: Sim, name: str) -> list[Any]:
 @over_seeds(30)
 def test_restarts_lose_nothing_that_the_other_side_keeps(seed: int) -> None:
     """The receiver's restart repeats what it had not acknowledged; the sender's begins a new count."""
-    sim = Sim(seed, network=Network(longest=0.05))
-    names = sim.cluster(2)
+    sim, names = joined(Sim(seed, network=Network(longest=0.05)), 2)
     sent: list[bytes] = []
     for life in range(4):
         machine = sim[names[0]]
@@ -58,8 +57,7 @@ def test_restarts_lose_nothing_that_the_other_side_keeps(seed: int) -> None:
 
 def test_who_left_and_is_back_takes_no_new_payload_for_an_old_one() -> None:
     """It remembers the numbers of a sender that ran all the time."""
-    sim = Sim(3)
-    names = sim.ready(2)
+    sim, names = ready(Sim(3), 2)
     channels = sim[names[0]].channels
     for payload in (b"1", b"2"):
         sim.ask(names[0], partial(channels.send, names[1], payload))
@@ -73,8 +71,7 @@ def test_who_left_and_is_back_takes_no_new_payload_for_an_old_one() -> None:
 
 
 def test_at_most_once_and_only_to_those_who_are_up() -> None:
-    sim = Sim(1, network=Network(loss=0.3, duplicate=0.3))
-    names = sim.ready(2)
+    sim, names = ready(Sim(1, network=Network(loss=0.3, duplicate=0.3)), 2)
     channels = sim[names[0]].channels
     for number in range(100):
         assert channels.send_unreliable(names[1], b"%d" % number)
@@ -90,8 +87,7 @@ def test_at_most_once_and_only_to_those_who_are_up() -> None:
 
 
 def test_what_waits_for_a_dead_peer_stops_nobody() -> None:
-    sim = Sim(2)
-    names = sim.ready(3)
+    sim, names = ready(Sim(2), 3)
     sim.crash(names[1])
     channels = sim[names[0]].channels
     for number in range(10):
@@ -106,8 +102,7 @@ def test_what_waits_for_a_dead_peer_stops_nobody() -> None:
 
 
 def test_what_waited_for_a_removed_peer_is_counted() -> None:
-    sim = Sim(3)
-    names = sim.ready(2)
+    sim, names = ready(Sim(3), 2)
     sim.crash(names[1])
     sim.ask(names[0], lambda: sim[names[0]].channels.send(names[1], b"x", ticket="t"))
     sim.run(6)
@@ -299,8 +294,7 @@ def test_what_is_forgotten_goes_to_the_peer_no_more_and_holds_up_nothing() -> No
 @over_seeds(20)
 def test_who_holds_gets_everything_once_in_order_and_loses_nothing(seed: int) -> None:
     """Whatever the network does, and however late and far apart the confirmations come."""
-    sim = Sim(seed, network=Network(loss=0.2, duplicate=0.2, longest=0.1))
-    names = sim.ready(2)
+    sim, names = ready(Sim(seed, network=Network(loss=0.2, duplicate=0.2, longest=0.1)), 2)
     receiver = sim[names[1]].channels
     receiver.holds = True
     confirmed = 0

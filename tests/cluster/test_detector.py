@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 import pytest
 
-from tests.simulator.machines import OPTIONS, TICK, Sim
+from tests.simulator.machines import OPTIONS, TICK, Sim, joined
 from tests.simulator.network import Network
 from tests.simulator.seeds import over_seeds
 from vmq_cluster.clocks import MAX_NUMBER
@@ -55,8 +55,7 @@ def awake(when: Pauses, time: float) -> float:
 @over_seeds(15)
 def test_who_is_held_up_for_less_than_the_timeout_judges_nobody(seed: int) -> None:
     """One node is, or all of them for a part of it: then one sends late, and another reads late. Again and again."""
-    sim = Sim(seed)
-    names = sim.cluster(sim.random.randint(2, 5))
+    sim, names = joined(Sim(seed), (2, 5))
     held, longest = (names, SHORT / 2) if seed % 4 == 0 else (names[:1], TIMEOUT)
     for name in held:
         plan(sim, name, pauses(sim.random, 60, longest, sim.random.choice([0.3, 3.0, 20.0])))
@@ -68,8 +67,7 @@ def test_who_is_held_up_for_less_than_the_timeout_judges_nobody(seed: int) -> No
 @over_seeds(12)
 def test_who_is_held_up_for_long_takes_nobody_for_silent_when_it_goes_on(seed: int) -> None:
     """The others miss it, and have it again at once."""
-    sim = Sim(seed)
-    names = sim.cluster(sim.random.randint(2, 5))
+    sim, names = joined(Sim(seed), (2, 5))
     held, others = names[0], names[1:]
     for _ in range(2):
         sim.run(sim.random.uniform(1, 5))
@@ -85,8 +83,7 @@ def test_who_is_held_up_for_long_takes_nobody_for_silent_when_it_goes_on(seed: i
 @over_seeds(10)
 def test_who_died_is_noticed_one_timeout_later_at_most(seed: int) -> None:
     """However often those who are to notice are held up."""
-    sim = Sim(seed)
-    names = sim.cluster(sim.random.randint(2, 5))
+    sim, names = joined(Sim(seed), (2, 5))
     dead, others = names[0], names[1:]
     longest, between = sim.random.choice([(3.0, 0.3), (3.0, 3.0), (10.0, 1.0), (30.0, 10.0)])
     when = {name: pauses(sim.random, 120, longest, between) for name in others}
@@ -109,8 +106,7 @@ def test_who_died_is_noticed_one_timeout_later_at_most(seed: int) -> None:
 @over_seeds(8)
 def test_who_was_held_up_has_what_was_written_meanwhile_at_once(seed: int) -> None:
     """Nobody is down for it and up again, so nobody else is asked; and what was said last is all that is announced."""
-    sim = Sim(seed, replace(OPTIONS, sync_interval=10_000.0))
-    names = sim.cluster(sim.random.randint(2, 5))
+    sim, names = joined(Sim(seed, replace(OPTIONS, sync_interval=10_000.0)), (2, 5))
     held, writer = names[0], names[-1]
     sim.run(2 * TIMEOUT)
     sim.pause(held)
@@ -123,8 +119,7 @@ def test_who_was_held_up_has_what_was_written_meanwhile_at_once(seed: int) -> No
 
 @over_seeds(10)
 def test_who_was_down_when_a_node_was_held_up_and_came_back_is_not_taken_out(seed: int) -> None:
-    sim = Sim(seed, replace(OPTIONS, dead_node_timeout=8.0))
-    names = sim.cluster(4)
+    sim, names = joined(Sim(seed, replace(OPTIONS, dead_node_timeout=8.0)), 4)
     held, back = names[:2]
     sim.crash(back)
     sim.until(lambda: not any(sim[name].detector.is_up(back) for name in names if name != back), 8)
@@ -192,8 +187,7 @@ def test_delays_that_are_small_each_count_together() -> None:
 
 def slower_and_slower(seed: int) -> list[PeerDown]:
     """Whom nodes take for silent whose answers take up to ten seconds in the end."""
-    sim = Sim(seed, network=Network(ordered=True))
-    names = sim.cluster(3)
+    sim, names = joined(Sim(seed, network=Network(ordered=True)), 3)
     for longest in (1.0, 2.0, 3.0, 4.0, 5.0):
         sim.network.longest = longest
         sim.run(60)
@@ -212,8 +206,7 @@ def test_without_measured_round_trips_late_ones_are_taken_for_dead() -> None:
 
 @over_seeds(10)
 def test_a_silent_one_is_down_within_three_timeouts_however_late_it_answered(seed: int) -> None:
-    sim = Sim(seed, network=Network(ordered=True, longest=3.0))
-    names = sim.cluster(3)
+    sim, names = joined(Sim(seed, network=Network(ordered=True, longest=3.0)), 3)
     sim.run(60)
     sim.crash(names[0])
     sim.run(3.0 + 3 * TIMEOUT + INTERVAL + TICK)
@@ -222,8 +215,7 @@ def test_a_silent_one_is_down_within_three_timeouts_however_late_it_answered(see
 
 @over_seeds(10)
 def test_round_trips_are_those_of_the_network_whoever_is_held_up(seed: int) -> None:
-    sim = Sim(seed, network=Network(ordered=True, shortest=0.1, longest=0.1))
-    names = sim.cluster(2)
+    sim, names = joined(Sim(seed, network=Network(ordered=True, shortest=0.1, longest=0.1)), 2)
     sim.run(20)
     for held in names:
         sim.pause(held)
@@ -253,8 +245,7 @@ def test_whatever_a_peer_says_of_the_time_it_is_waited_for_three_timeouts_at_mos
 
 @over_seeds(10)
 def test_who_is_stopped_says_so_and_is_up_again_with_its_first_word(seed: int) -> None:
-    sim = Sim(seed)
-    names = sim.cluster(sim.random.randint(2, 5))
+    sim, names = joined(Sim(seed), (2, 5))
     stopped, others = names[0], names[1:]
     sim.stop(stopped)
     sim.run(sim.network.longest)

@@ -6,7 +6,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.simulator.machines import Sim
+from tests.simulator.machines import Sim, joined, ready
 from tests.simulator.seeds import over_seeds
 from vmq_cluster.clocks import MAX_COUNTER, MAX_NUMBER
 from vmq_cluster.effects import Misbehaved, Transmit
@@ -85,8 +85,7 @@ def encode_entry(entry: WireEntry) -> bytes:
 @settings(max_examples=60)
 @given(st.lists(MESSAGES, max_size=12))
 def test_whatever_a_peer_says_the_node_goes_on(said: list[AnyMessage]) -> None:
-    sim = Sim(1)
-    names = sim.ready(2)
+    sim, names = ready(Sim(1), 2)
     machine = sim[names[0]]
     peer = sim[names[1]].identity
     frames = 10**6
@@ -104,8 +103,7 @@ def test_whatever_a_peer_says_the_node_goes_on(said: list[AnyMessage]) -> None:
 
 
 def test_frames_come_once_and_never_from_an_earlier_life() -> None:
-    sim = Sim(2)
-    names = sim.ready(2)
+    sim, names = ready(Sim(2), 2)
     machine = sim[names[0]]
     epoch = sim[names[1]].identity.epoch + 5
 
@@ -130,8 +128,7 @@ def test_a_node_ignores_frames_in_its_own_name() -> None:
 
 
 def test_a_large_pass_is_cut_into_frames() -> None:
-    sim = Sim(4)
-    names = sim.ready(2)
+    sim, names = ready(Sim(4), 2)
     machine = sim[names[0]]
     for number in range(12):
         machine.metadata.put("p", b"%d" % number, b"v" * 300_000)
@@ -144,16 +141,14 @@ def test_a_large_pass_is_cut_into_frames() -> None:
 
 @over_seeds(12)
 def test_a_broken_link_is_known_at_once_and_mended_by_the_next_frame(seed: int) -> None:
-    sim = Sim(seed)
-    names = sim.cluster(3)
+    sim, names = joined(Sim(seed), 3)
     sim.ask(names[0], partial(sim[names[0]].lost, names[1], "broke", sim.now))
     assert not sim[names[0]].detector.is_up(names[1])
     sim.until(lambda: sim.is_joined(names), 3)
 
 
 def test_nonsense_ends_the_frame_and_not_the_node() -> None:
-    sim = Sim(5)
-    names = sim.ready(2)
+    sim, names = ready(Sim(5), 2)
     machine = sim[names[0]]
     messages: list[AnyMessage] = [Unreliable([b"1"]), Graft((9, 1, 1)), Unreliable([b"2"])]
     frame = Frame(1, names[1], sim[names[1]].identity.epoch, 10**6, messages)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.simulator.machines import OPTIONS, Sim
+from tests.simulator.machines import OPTIONS, Sim, joined
 from tests.simulator.network import Network
 from tests.simulator.seeds import over_seeds
 from tests.support.present import present
@@ -132,8 +132,7 @@ def test_two_clusters_that_meet_are_one(seed: int) -> None:
 
 @over_seeds(10)
 def test_the_dead_are_down_and_up_again(seed: int) -> None:
-    sim = Sim(seed)
-    names = sim.cluster(4)
+    sim, names = joined(Sim(seed), 4)
     dead, others = names[1], [names[0], *names[2:]]
     sim.crash(dead, power=seed % 2 == 1)
     sim.until(lambda: all(dead in sim[name].detector.down for name in others), 6)
@@ -147,8 +146,7 @@ def test_the_dead_are_down_and_up_again(seed: int) -> None:
 
 @over_seeds(15)
 def test_a_member_leaves_and_its_writes_stay(seed: int) -> None:
-    sim = Sim(seed, network=Network(loss=0.1, longest=0.2))
-    names = sim.cluster(sim.random.randint(2, 5))
+    sim, names = joined(Sim(seed, network=Network(loss=0.1, longest=0.2)), (2, 5))
     leaver, others = names[-1], names[:-1]
     sim.network.loss = 0.6
     sim.ask(leaver, lambda: sim[leaver].metadata.put("p", b"k", b"v"))
@@ -197,8 +195,9 @@ def test_a_node_that_starts_again_within_a_moment_is_itself(wipe: bool, sim: Sim
 @pytest.mark.parametrize("count", [1, 3])
 def test_who_joins_is_up_at_once(count: int) -> None:
     """On all sides: nobody waits for a heartbeat."""
-    sim = Sim(0, options=replace(OPTIONS, heartbeat_interval=100.0, heartbeat_timeout=1000.0))
-    names = sim.cluster(count)
+    sim, names = joined(
+        Sim(0, options=replace(OPTIONS, heartbeat_interval=100.0, heartbeat_timeout=1000.0)), count
+    )
     names.append(sim.add("new").name)
     sim.run(5)
     sim.ask("new", lambda: sim["new"].join(names[0]))
@@ -208,8 +207,9 @@ def test_who_joins_is_up_at_once(count: int) -> None:
 @over_seeds(10)
 def test_a_leave_takes_as_long_as_the_hand_over_needs(seed: int) -> None:
     """Nobody's turn is waited for: not where nothing is to be handed over, nor where another lacks much."""
-    sim = Sim(seed, options=replace(OPTIONS, sync_interval=1000.0, leave_timeout=100.0))
-    names = sim.cluster(sim.random.randint(2, 5))
+    sim, names = joined(
+        Sim(seed, options=replace(OPTIONS, sync_interval=1000.0, leave_timeout=100.0)), (2, 5)
+    )
     leaver = names[-1]
     lacking = seed % 2 * 25
     sim.network.loss = 1.0
@@ -225,8 +225,7 @@ def test_a_leave_takes_as_long_as_the_hand_over_needs(seed: int) -> None:
 
 
 def test_who_is_removed_as_its_time_is_over_stays_removed() -> None:
-    sim = Sim(0, replace(OPTIONS, dead_node_timeout=60.0))
-    name, dead, _ = sim.cluster(3)
+    sim, (name, dead, _) = joined(Sim(0, replace(OPTIONS, dead_node_timeout=60.0)), 3)
     sim.crash(dead)
     machine = sim[name]
     sim.until(lambda: not machine.detector.is_up(dead), 10)
@@ -281,8 +280,7 @@ def test_the_last_member_may_leave(sim: Sim) -> None:
 
 @over_seeds(15)
 def test_who_was_removed_stays_out_until_it_joins(seed: int) -> None:
-    sim = Sim(seed, network=Network(longest=0.1))
-    names = sim.cluster(4)
+    sim, names = joined(Sim(seed, network=Network(longest=0.1)), 4)
     dead, others = names[2], [*names[:2], names[3]]
     with pytest.raises(ClusterError, match="is alive"):
         sim[names[0]].remove(dead)
@@ -324,8 +322,7 @@ def test_a_node_that_moved_while_it_was_out_says_where_it_is_when_it_joins() -> 
 
 @over_seeds(15)
 def test_a_wiped_node_is_another_life_however_wrong_its_clock(seed: int) -> None:
-    sim = Sim(seed)
-    names = sim.cluster(3)
+    sim, names = joined(Sim(seed), 3)
     name = names[1]
     before = sim[name].identity.incarnation
     sim.crash(name)
@@ -340,8 +337,7 @@ def test_a_wiped_node_is_another_life_however_wrong_its_clock(seed: int) -> None
 @over_seeds(15)
 def test_the_long_dead_are_taken_out_and_come_back_by_themselves(seed: int) -> None:
     options = replace(OPTIONS, dead_node_timeout=6.0)
-    sim = Sim(seed, options)
-    names = sim.cluster(5)
+    sim, names = joined(Sim(seed, options), 5)
     minority, majority = names[:2], names[2:]
     sim.split(minority, majority)
     sim.until(lambda: sim.is_joined(majority), 15)
@@ -355,8 +351,7 @@ def test_the_long_dead_are_taken_out_and_come_back_by_themselves(seed: int) -> N
 
 @over_seeds(8)
 def test_even_sides_take_each_other_out_and_find_each_other_again(seed: int) -> None:
-    sim = Sim(seed, replace(OPTIONS, dead_node_timeout=6.0))
-    names = sim.cluster(4)
+    sim, names = joined(Sim(seed, replace(OPTIONS, dead_node_timeout=6.0)), 4)
     sim.split(names[:2], names[2:])
     sim.until(lambda: sim.is_joined(names[:2]) and sim.is_joined(names[2:]), 20)
     sim.run(sim.random.uniform(0, 10))

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.simulator.machines import OPTIONS, TICK, Sim
+from tests.simulator.machines import OPTIONS, TICK, Sim, ready
 from tests.simulator.network import Network
 from tests.simulator.seeds import over_seeds
 from vmq_cluster.effects import Changed, Misbehaved, Outbox
@@ -29,8 +29,7 @@ def heard(sim: Sim, name: str) -> list[bytes]:
 
 @pytest.mark.parametrize("count", [2, 3, 5, 8, 20, 30])
 def test_a_formed_tree_costs_one_push_a_node(count: int) -> None:
-    sim = Sim(count, QUIET)
-    names = sim.ready(count)
+    sim, names = ready(Sim(count, QUIET), count)
     counts = []
     for number in range(16):
         before = sim.sent.get(Gossip, 0)
@@ -51,8 +50,9 @@ def test_a_hole_in_the_tree_is_mended_soon_with_the_timers_as_they_are(seed: int
     """Nodes that write at once prune links of each other's tree; some end without any."""
     timers = Options()
     quick = replace(QUIET, lazy_interval=timers.lazy_interval, graft_timeout=timers.graft_timeout)
-    sim = Sim(seed, quick, Network(shortest=0.0002, longest=0.005, ordered=True))
-    names = sim.ready(sim.random.randint(3, 5))
+    sim, names = ready(
+        Sim(seed, quick, Network(shortest=0.0002, longest=0.005, ordered=True)), (3, 5)
+    )
     sim.run(1)
     for number in range(5):
         writers = sim.random.sample(names, 3)
@@ -68,8 +68,7 @@ def test_a_hole_in_the_tree_is_mended_soon_with_the_timers_as_they_are(seed: int
 
 @over_seeds(15)
 def test_broadcasts_reach_all_that_live_while_others_die(seed: int) -> None:
-    sim = Sim(seed, network=Network(longest=0.1, ordered=True))
-    names = sim.ready(sim.random.randint(3, 14))
+    sim, names = ready(Sim(seed, network=Network(longest=0.1, ordered=True)), (3, 14))
     for name in names[:4]:
         say(sim, name, b"forms the tree")
     sim.run(2)
@@ -251,8 +250,7 @@ def test_a_stream_that_does_not_exist_is_malformed(unknown: MessageId, one: One)
 
 
 def test_a_peer_that_speaks_of_it_is_reported_and_the_node_goes_on() -> None:
-    sim = Sim(0)
-    names = sim.ready(2)
+    sim, names = ready(Sim(0), 2)
     machine = sim[names[0]]
     frame = Frame(1, names[1], sim[names[1]].identity.epoch, 10**6, [Graft((7, 1, 1))])
     effects = machine.receive(frame, sim.now)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.cluster.test_membership import membership
 from tests.simulator.clock import EPOCH
-from tests.simulator.machines import OPTIONS, Sim
+from tests.simulator.machines import OPTIONS, Sim, joined
 from tests.simulator.network import Network
 from tests.simulator.seeds import over_seeds
 from vmq_cluster.effects import (
@@ -218,8 +218,7 @@ def test_who_comes_back_to_a_name_that_another_had_meanwhile_has_lost_it(
 
 @pytest.mark.parametrize("is_new", [False, True])
 def test_a_clock_that_was_far_ahead_locks_nobody_out_once_it_is_right(is_new: bool) -> None:
-    sim = Sim(0)
-    names = sim.cluster(3)
+    sim, names = joined(Sim(0), 3)
     name = names[0]
     sim.stop(name)
     sim.nodes[name].skew = 120 * 366 * 86_400 * 1000
@@ -273,8 +272,7 @@ def test_a_disk_of_a_version_without_stores_has_one_and_keeps_its_name(sim: Sim)
 
 @pytest.mark.parametrize("hints", [["n000"], ["n001", "n002"]])
 def test_a_cluster_that_has_moved_as_a_whole_finds_itself_by_hints(hints: list[str]) -> None:
-    sim = Sim(0)
-    names = sim.cluster(3)
+    sim, names = joined(Sim(0), 3)
     for name in names:
         sim.stop(name)
     for name in names:
@@ -285,8 +283,7 @@ def test_a_cluster_that_has_moved_as_a_whole_finds_itself_by_hints(hints: list[s
 
 
 def test_a_member_that_has_moved_is_back_with_its_first_heartbeats() -> None:
-    sim = Sim(0)
-    names = sim.cluster(3)
+    sim, names = joined(Sim(0), 3)
     sim.stop(names[0])
     sim.restart(names[0], address="new")
     sim.until(lambda: len(sim[names[0]].detector.up) == 2, 3 * OPTIONS.heartbeat_interval)

@@ -3,17 +3,17 @@
 import json
 import signal
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import product
-from time import monotonic, sleep
 
 import pytest
 from pyarrow.flight import FlightError
 
 from tests.cluster_processes.cluster import TIMEOUT, LinkedCluster, Node
 from tests.cluster_processes.devices import Message, traffic
-from tests.cluster_processes.test_streams import LOOK, read
+from tests.cluster_processes.test_streams import read
+from tests.support.until import reach
 from tests.vmq.cli.program import here
 
 NAMES = ["a", "b", "c"]
@@ -46,15 +46,6 @@ def shown(node: Node, name: str = "log") -> list[dict[str, object]]:
     return found
 
 
-def wait_until(
-    holds: Callable[[], bool], what: str | Callable[[], str], timeout: float = TIMEOUT
-) -> None:
-    deadline = monotonic() + timeout
-    while not holds():
-        assert monotonic() < deadline, what if isinstance(what, str) else what()
-        sleep(LOOK)
-
-
 def leaders(node: Node, name: str = "log") -> list[object]:
     return [each["leader"] for each in shown(node, name)]
 
@@ -69,7 +60,7 @@ def wait_led(*nodes: Node, without: str = "", names: Sequence[str] = ("log",)) -
         return all(each and each != without for each in leaders(node, name))
 
     for node, name in product(nodes, names):
-        wait_until(partial(is_led, node, name), "not all partitions have leaders")
+        reach(partial(is_led, node, name), "not all partitions have leaders", rest=1.0)
 
 
 def wait_whole(*nodes: Node, names: Sequence[str] = ("log",), timeout: float = TIMEOUT) -> None:
@@ -79,10 +70,11 @@ def wait_whole(*nodes: Node, names: Sequence[str] = ("log",), timeout: float = T
         return all(each["segments"] is not None for each in shown(node, name))
 
     for node, name in product(nodes, names):
-        wait_until(
+        reach(
             partial(is_whole, node, name),
             lambda: f"not all nodes have all their copies: {[*map(shown, nodes)]}",
             timeout,
+            rest=1.0,
         )
 
 
@@ -119,7 +111,7 @@ def check(
             f"lacking {lacking()[:10] if found else 'unknown'}"
         )
 
-    wait_until(is_whole, what, timeout)
+    reach(is_whole, what, timeout, rest=1.0)
     for partition in found[0]:
         for publisher, qos in {(each.publisher, each.qos) for each in partition}:
             numbers = [

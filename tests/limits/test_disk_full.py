@@ -2,10 +2,10 @@
 
 import json
 from random import Random
-from time import monotonic
 
 from tests.limits.small_disk import SmallDisk
 from tests.support import wire as mqtt
+from tests.support.until import reach
 from tests.vmq.http.conftest import get
 from vmq.testing.process import BrokerProcess
 
@@ -73,11 +73,7 @@ def check_alarm(broker: BrokerProcess) -> None:
 
 def wait_until_well(broker: BrokerProcess) -> None:
     """The broker finds by itself that there is room again."""
-    deadline = monotonic() + 60
-    with client(broker, "waiting") as wire:
-        while get(broker.http, "/health").status != 200:
-            assert monotonic() < deadline, "there is room, and the broker does not notice"
-            wire.ping()
+    reach(lambda: get(broker.http, "/health").status == 200, "the broker does not notice")
     assert b"\nstore_failing 0.0\n" in get(broker.http, "/metrics").body
     broker.wait_log("the store is open again")
 

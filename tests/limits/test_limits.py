@@ -1,14 +1,12 @@
 """Every limit at its edge: what is just allowed, and what happens to who passes it."""
 
 import urllib.request
-from typing import Any
 
 import pytest
 from websockets.exceptions import ConnectionClosed
-from websockets.sync.client import connect as connect_websocket
-from websockets.typing import Subprotocol
 
 from tests.conftest import BrokerFactory
+from tests.support.streams import websocket_to
 from tests.support.wire import Wire, connect_packet, publish_packet
 from vmq.core.retained import MESSAGE_SIZE
 from vmq.core.subscription_set import NODE_SIZE, SUBSCRIPTION_SIZE, content_of, cost_of
@@ -47,8 +45,7 @@ def test_max_ws_frame_size(fresh_broker: BrokerFactory) -> None:
         listen=("ws://127.0.0.1:0/mqtt", "http://127.0.0.1:0"),
         env={"VMQ_LIMITS__MAX_WS_FRAME_SIZE": "1024"},
     )
-    options: dict[str, Any] = {"subprotocols": [Subprotocol("mqtt")], "proxy": None}
-    with connect_websocket(broker.ws, **options) as client:
+    with websocket_to(broker.ws) as client:
         client.send(connect_packet("ws"))
         assert client.recv() == b"\x20\x02\x00\x00"
         packet = publish_packet("t", b"x" * 2000, qos=1, packet_id=1)

@@ -6,7 +6,6 @@ from collections import deque
 from contextlib import closing
 from pathlib import Path
 from random import Random
-from time import monotonic
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -99,11 +98,7 @@ def waiting(broker: BrokerProcess) -> float:
 
 def wait_until_well(broker: BrokerProcess) -> None:
     """The broker finds by itself that there is room again."""
-    deadline = monotonic() + PATIENCE
-    with client(broker, "waiting") as wire:
-        while json.loads(get(broker.http, "/health").body)["reasons"]:
-            assert monotonic() < deadline, "there is room, and the broker does not notice"
-            wire.ping()
+    reach(lambda: not json.loads(get(broker.http, "/health").body)["reasons"], "it does not notice")
 
 
 def kept(disk: SmallDisk) -> dict[str, list[int]]:

@@ -4,13 +4,11 @@ import contextlib
 
 import pytest
 from websockets.exceptions import InvalidStatus
-from websockets.sync.client import connect as connect_websocket
-from websockets.typing import Subprotocol
 
 from tests.conformance.websocket_wire import open_websocket
 from tests.listeners.conftest import ListenerFactory, tls
 from tests.support.byte_streams import SocketStream, TcpStream
-from tests.support.streams import connect_tcp, tls_wire
+from tests.support.streams import connect_tcp, tls_wire, websocket_to
 from tests.support.wire import CONNACK, TIMEOUT, Wire, connect_packet
 from vmq.testing.authority import Authority, IssuedCertificate
 
@@ -140,14 +138,7 @@ def test_behind_a_websocket_proxy_its_clients_count(start: ListenerFactory) -> N
     broker = start({"ws": {"url": "ws://127.0.0.1:0/mqtt", "xff_enabled": True}}, rest=PER_IP)
 
     def come(stack: contextlib.ExitStack, client: str) -> None:
-        stack.enter_context(
-            connect_websocket(
-                broker.urls[0],
-                subprotocols=[Subprotocol("mqtt")],
-                additional_headers={"X-Forwarded-For": client} if client else None,
-                proxy=None,
-            )
-        )
+        stack.enter_context(websocket_to(broker.urls[0], client))
 
     with contextlib.ExitStack() as stack:
         for client in ("192.0.2.1", "192.0.2.2", "192.0.2.1", "", "", ""):
@@ -166,12 +157,7 @@ def test_behind_both_kinds_of_proxy_each_connection_counts_once(start: ListenerF
     def come(client_id: str, caller: bytes, said: str) -> None:
         sock = connect_tcp(broker.urls[0])
         sock.sendall(b"PROXY TCP4 %b 198.51.100.7 56324 443\r\n" % caller)
-        with connect_websocket(
-            broker.urls[0],
-            sock=sock,
-            subprotocols=[Subprotocol("mqtt")],
-            additional_headers={"X-Forwarded-For": said},
-        ) as websocket:
+        with websocket_to(broker.urls[0], said, sock=sock) as websocket:
             websocket.send(connect_packet(client_id))
             assert websocket.recv() == b"\x20\x02\x00\x00"
 

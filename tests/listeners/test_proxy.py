@@ -4,16 +4,14 @@ import contextlib
 import socket
 import subprocess
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from websockets.sync.client import connect as connect_websocket
-from websockets.typing import Subprotocol
 
 from tests.listeners.conftest import ListenerFactory, tls
 from tests.support.byte_streams import SocketStream
-from tests.support.streams import connect_tcp, connect_tls
+from tests.support.streams import connect_tcp, connect_tls, websocket_to
 from tests.support.tools import require_tool
 from tests.support.wire import Wire, connect_packet
 from vmq.testing.authority import Authority, IssuedCertificate
@@ -147,16 +145,7 @@ def test_the_client_behind_a_websocket_proxy(
     start: ListenerFactory, options: dict[str, object], peer: str
 ) -> None:
     broker = start({"ws": {"url": "ws://127.0.0.1:0/mqtt", **options}})
-    headers = {"X-Forwarded-For": "192.0.2.1, 192.0.2.9"}
-    with ExitStack() as stack:
-        websocket = stack.enter_context(
-            connect_websocket(
-                broker.urls[0],
-                subprotocols=[Subprotocol("mqtt")],
-                additional_headers=headers,
-                proxy=None,
-            )
-        )
+    with websocket_to(broker.urls[0], "192.0.2.1, 192.0.2.9") as websocket:
         websocket.send(connect_packet("forwarded"))
         assert websocket.recv() == b"\x20\x02\x00\x00"
     broker.wait_log(f"closed client=forwarded peer={peer}")

@@ -245,3 +245,17 @@ class Sim(Clock):
 
     def heal(self) -> None:
         self.network.heal()
+
+
+def _drawn(sim: Sim, count: int | tuple[int, int]) -> int:
+    return count if isinstance(count, int) else sim.random.randint(*count)
+
+
+def joined(sim: Sim, count: int | tuple[int, int], skew: int = 0) -> tuple[Sim, list[str]]:
+    """It with so many nodes as one cluster, or as many as it draws between two numbers; and their names."""
+    return sim, sim.cluster(_drawn(sim, count), skew)
+
+
+def ready(sim: Sim, count: int | tuple[int, int]) -> tuple[Sim, list[str]]:
+    """The same without the way there."""
+    return sim, sim.ready(_drawn(sim, count))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ import pytest
 from tests.cluster_processes.cluster import LinkedCluster
 from tests.cluster_processes.test_replicas import FLIGHT, leaders, shown
 from tests.spark.support import PATIENCE, send, take_all
+from tests.support.pages import ROOT, ran
 from tests.support.until import reach
 from tests.vmq.cli.program import run
 
@@ -49,13 +49,8 @@ def wait_for(frame: DataFrame, count: int) -> list[tuple[int, int, str]]:
 
 def duckdb_finds(server: str) -> object:
     """What the program for DuckDB that docs/streams.md shows finds."""
-    page = (Path(__file__).parents[2] / "docs" / "streams.md").read_text(encoding="utf-8")
-    (program,) = (
-        each for each in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "duckdb" in each
-    )
-    names: dict[str, object] = {}
-    exec(program.replace("grpc://127.0.0.1:8815", server).replace('"sensors"', '"log"'), names)
-    return names["found"]
+    here = {"grpc://127.0.0.1:8815": server, '"sensors"': '"log"'}
+    return ran(ROOT / "docs" / "streams.md", "duckdb", here)["found"]
 
 
 def test_any_node_leads_to_all_partitions(

@@ -7,14 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.cluster_processes.cluster import LinkedCluster
-from tests.cluster_processes.test_replicas import (
-    options_of,
-    shown,
-    wait_led,
-    wait_until,
-    wait_whole,
-)
+from tests.cluster_processes.test_replicas import options_of, shown, wait_led, wait_whole
 from tests.spark.support import send, take_all
+from tests.support.until import reach
 from tests.vmq.cli.program import here
 
 if TYPE_CHECKING:
@@ -40,9 +35,9 @@ def lose(cluster: LinkedCluster, offset: int) -> Any:
     def have_done(*command: str) -> list[bool]:
         return [here("stream", *command, *each).code == 0 for each in where]
 
-    wait_until(lambda: any(have_done("accept-loss", "log")), "nobody gives it up")
-    wait_until(lambda: all(have_done("verify", "--local")), "not all have given it up")
-    wait_until(lambda: bool(shown(cluster["a"])[0]["given_up"]), "no hole is shown")
+    reach(lambda: any(have_done("accept-loss", "log")), "nobody gives it up", rest=1.0)
+    reach(lambda: all(have_done("verify", "--local")), "not all have given it up", rest=1.0)
+    reach(lambda: bool(shown(cluster["a"])[0]["given_up"]), "no hole is shown", rest=1.0)
     return shown(cluster["a"])[0]["given_up"]
 
 

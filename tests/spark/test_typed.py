@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.spark.support import Bridge, fails, send
-from tests.support.pages import blocks
+from tests.support.pages import blocks, ran
 from vmq.testing.process import BrokerProcess
 
 PAGE = Path(__file__).parents[2] / "docs" / "readers.md"
@@ -30,9 +29,7 @@ def typed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.mark.skipif(not PAGE.is_file(), reason="the page is in the repository only")
 def test_views_by_one_line(bridge: Bridge, typed: str) -> None:
-    names: dict[str, Any] = {}
-    exec(next(each for each in blocks(PAGE, "python") if "register_streams" in each), names)
-    found = names["means"](bridge.spark, typed).collect()
+    found = ran(PAGE, "register_streams")["means"](bridge.spark, typed).collect()
     assert [(row.device, row.mean, row.n) for row in found] == [
         (f"d{at}", sum(range(at, MANY, 4)) / 10, 10 + (at == 0)) for at in range(4)
     ]

@@ -4,8 +4,10 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
 
 ROOT = Path(__file__).parents[2]
 
@@ -14,10 +16,23 @@ WITH_THE_KIT = ("-p", "no:cacheprovider", "-p", "vmq.testing.plugin", "--rootdir
 
 TIMEOUT = 250.0
 
+NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
+
 
 def blocks(page: Path, language: str) -> list[str]:
     text = page.read_text(encoding="utf-8")
     return re.findall(rf"^```{language}\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+
+
+def ran(page: Path, part: str = "", replaced: Mapping[str, str] = NOTHING) -> dict[str, Any]:
+    """Runs the Python blocks of a page that have this part, with other texts for some of it; returns their names."""
+    text = "".join(each for each in blocks(page, "python") if part in each)
+    assert text, f"{page} has no {part}"
+    for old, new in replaced.items():
+        text = text.replace(old, new)
+    names: dict[str, Any] = {}
+    exec(text, names)
+    return names
 
 
 def files(page: Path) -> dict[str, str]:

@@ -2,6 +2,10 @@
 
 import socket
 import ssl
+from typing import Any
+
+from websockets.sync.client import ClientConnection, connect
+from websockets.typing import Subprotocol
 
 from tests.support.byte_streams import SocketStream, dial
 from tests.support.wire import TIMEOUT, Wire
@@ -36,3 +40,10 @@ def unix_wire(path: str) -> Wire:
         sock.close()
         raise
     return Wire(SocketStream(sock))
+
+
+def websocket_to(url: str, said: str = "", **options: Any) -> ClientConnection:
+    """A WebSocket for MQTT by the library that the broker uses, too; `said` is its X-Forwarded-For."""
+    headers = {"X-Forwarded-For": said} if said else None
+    options |= {"additional_headers": headers, "proxy": None}
+    return connect(url, subprotocols=[Subprotocol("mqtt")], **options)

@@ -29,7 +29,7 @@ async def turns(count: int = 5) -> None:
 
 def reach(
     holds: Callable[[], Any],
-    what: str = "it did not come to that in time",
+    what: str | Callable[[], str] = "it did not come to that in time",
     timeout: float = 60.0,
     rest: float = 0.0,
 ) -> Any:
@@ -41,7 +41,7 @@ def reach(
     asked = monotonic()
     while not (found := holds()):
         now = monotonic()
-        assert now < deadline, what
+        assert now < deadline, what if isinstance(what, str) else what()
         sleep(max(0.02, rest * (now - asked)))
         asked = monotonic()
     return found

@@ -3,7 +3,7 @@
 from functools import partial
 
 from tests.simulator.chaos import deletions, entries, is_quiet
-from tests.simulator.machines import Sim
+from tests.simulator.machines import Sim, joined, ready
 from tests.simulator.seeds import over_seeds
 from vmq_cluster.messages import AnyMessage, Gossip
 
@@ -28,8 +28,7 @@ def test_a_node_alone_forgets_at_once() -> None:
 
 
 def test_a_dead_member_is_waited_for_and_a_removed_one_is_not() -> None:
-    sim = Sim(2)
-    names = sim.cluster(3)
+    sim, names = joined(Sim(2), 3)
     sim.crash(names[2])
     deleted(sim, names)
     sim.run(40)
@@ -40,8 +39,7 @@ def test_a_dead_member_is_waited_for_and_a_removed_one_is_not() -> None:
 
 
 def test_a_member_that_returns_sees_it_and_then_it_goes() -> None:
-    sim = Sim(3)
-    names = sim.cluster(3)
+    sim, names = joined(Sim(3), 3)
     deleted(sim, names, 5)
     sim.run(0.5)
     sim.crash(names[2])
@@ -71,8 +69,7 @@ def test_a_tick_forgets_a_bounded_number() -> None:
 
 @over_seeds(10)
 def test_a_deletion_beside_a_value_goes_and_the_value_stays(seed: int) -> None:
-    sim = Sim(seed)
-    names = sim.cluster(2)
+    sim, names = joined(Sim(seed), 2)
     sim.ask(names[0], lambda: sim[names[0]].metadata.put("p", b"k", b"1"))
     sim.run(1)
     sim.split(names[:1], names[1:])
@@ -99,8 +96,7 @@ def test_the_horizon_survives_a_restart() -> None:
 
 def test_what_was_overwritten_and_comes_late_is_no_news() -> None:
     """A deletion that came before what it overwrote is kept until that cannot come any more."""
-    sim = Sim(6)
-    names = sim.ready(2)
+    sim, names = ready(Sim(6), 2)
     writer, machine = (sim[name] for name in names)
     sim.run(3)
     sim.network.loss = 1.0
@@ -128,8 +124,7 @@ def test_what_was_overwritten_and_comes_late_is_no_news() -> None:
 
 def test_who_missed_a_write_and_saw_its_deletion_does_not_take_it_back() -> None:
     """Writer and deleter are removed before anybody else hears of the write; then the writer returns."""
-    sim = Sim(7)
-    names = sim.ready(3)
+    sim, names = ready(Sim(7), 3)
     a, writer, deleter = (sim[name] for name in names)
     sim.run(9)
     deleter.plumtree.set_peers([])

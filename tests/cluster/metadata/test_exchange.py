@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 
 from tests.simulator import chaos
-from tests.simulator.machines import OPTIONS, Sim
+from tests.simulator.machines import OPTIONS, Sim, joined, ready
 from tests.simulator.network import Network
 from tests.simulator.seeds import over_seeds
 from vmq_cluster.effects import Misbehaved
@@ -73,8 +73,7 @@ def test_nodes_converge_to_what_no_write_overwrote(seed: int) -> None:
 def test_what_was_deleted_stays_so_whoever_forgets_dies_or_returns(seed: int) -> None:
     """Power failures, wiped disks, members that were removed and come back with old disks, expiries."""
     options = replace(OPTIONS, dead_node_timeout=sim_timeout(seed))
-    sim = Sim(seed, options, Network(loss=0.05, longest=0.1))
-    names = sim.cluster(sim.random.randint(3, 5), skew=5000)
+    sim, names = joined(Sim(seed, options, Network(loss=0.05, longest=0.1)), (3, 5), skew=5000)
     history = chaos.History()
     gone: set[tuple[int, int]] = set()
     for _ in range(3):
@@ -149,8 +148,7 @@ def test_two_maps_become_one_when_nodes_with_data_join(seed: int) -> None:
 @over_seeds(1)
 def test_many_nodes_converge_as_well(seed: int) -> None:
     options = replace(OPTIONS, sync_interval=0.5)
-    sim = Sim(seed, options, Network(loss=0.05, longest=0.1))
-    names = sim.ready(16)
+    sim, names = ready(Sim(seed, options, Network(loss=0.05, longest=0.1)), 16)
     history = chaos.History()
     for _ in range(60):
         history.random_write(sim, names, keys=20)
@@ -174,8 +172,7 @@ def sizes(sim: Sim) -> dict[str, int]:
 
 
 def filled(keys: int, batch: int = 500) -> Sim:
-    sim = Sim(1, replace(OPTIONS, sync_entries=batch, sync_attempts=12))
-    names = sim.cluster(3)
+    sim, names = joined(Sim(1, replace(OPTIONS, sync_entries=batch, sync_attempts=12)), 3)
     machine = sim[names[0]]
     for number in range(keys):
         machine.metadata.put("p", b"%d" % number, b"v" * 20)
@@ -272,8 +269,7 @@ def test_a_node_that_was_away_for_long_is_told_what_was_deleted_in_bounded_steps
 
 
 def test_who_sees_that_it_lacks_something_asks_out_of_its_turn() -> None:
-    sim = Sim(1, replace(OPTIONS, sync_interval=100.0))
-    names = sim.ready(2)
+    sim, names = ready(Sim(1, replace(OPTIONS, sync_interval=100.0)), 2)
     sim.until(lambda: sim.now > 5, 10)
     for machine in sim:
         machine.plumtree.set_peers([])
@@ -359,8 +355,7 @@ def test_a_round_of_several_batches_promises_nothing() -> None:
 
 def test_who_heard_of_forgotten_deletions_cannot_pass_them_on_but_in_full() -> None:
     """A member deletes a key while it is away, is removed, forgets the deletion, and returns to one of the others."""
-    sim = Sim(2)
-    a, b, c = sim.cluster(3)
+    sim, (a, b, c) = joined(Sim(2), 3)
     sim.ask(a, partial(sim[a].metadata.put, "p", b"k", b"v"))
     sim.until(lambda: chaos.is_quiet(sim), 20)
     sim.split([a, b], [c])
@@ -387,8 +382,7 @@ def test_who_heard_of_forgotten_deletions_cannot_pass_them_on_but_in_full() -> N
     ],
 )
 def test_a_request_that_makes_no_sense_is_reported(message: SyncRequest) -> None:
-    sim = Sim(1)
-    names = sim.ready(2)
+    sim, names = ready(Sim(1), 2)
     message.incarnation = sim[names[1]].identity.incarnation
     frame = Frame(1, names[1], 2 * 10**12, 1, [message])
     effects = sim[names[0]].receive(frame, sim.now)
@@ -396,8 +390,7 @@ def test_a_request_that_makes_no_sense_is_reported(message: SyncRequest) -> None
 
 
 def test_an_answer_that_was_not_asked_for_changes_nothing() -> None:
-    sim = Sim(1)
-    names = sim.ready(2)
+    sim, names = ready(Sim(1), 2)
     sim.run(20)
     machine = sim[names[0]]
     other = sim[names[1]].identity.incarnation

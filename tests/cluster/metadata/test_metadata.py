@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.simulator.machines import Sim
+from tests.simulator.machines import Sim, joined, ready
 from tests.support.walked import WalkedDb
 from vmq_cluster.clocks import NodeClock
 from vmq_cluster.effects import Changed, Misbehaved, Renewed
@@ -59,8 +59,7 @@ def test_sizes_are_limited() -> None:
 
 
 def test_watchers_hear_of_changes_here_and_elsewhere() -> None:
-    sim = Sim(2)
-    names = sim.cluster(2)
+    sim, names = joined(Sim(2), 2)
     first, second = (sim[name] for name in names)
     for name in names:
         sim[name].metadata.watch("p")
@@ -81,8 +80,7 @@ def test_watchers_hear_of_changes_here_and_elsewhere() -> None:
 
 
 def test_values_of_both_sides_of_a_split_are_merged_where_the_prefix_says_so() -> None:
-    sim = Sim(3)
-    names = sim.cluster(4)
+    sim, names = joined(Sim(3), 4)
 
     def union(one: bytes, other: bytes) -> bytes:
         return b",".join(sorted({*one.split(b","), *other.split(b",")}))
@@ -105,8 +103,7 @@ def test_values_of_both_sides_of_a_split_are_merged_where_the_prefix_says_so() -
 
 @pytest.mark.parametrize("power", [False, True])
 def test_a_restart_of_all_loses_nothing_that_was_stored(power: bool) -> None:
-    sim = Sim(5)
-    names = sim.cluster(3)
+    sim, names = joined(Sim(5), 3)
     for number, name in enumerate(names):
         sim.ask(name, partial(sim[name].metadata.put, "p", b"%d" % number, b"v"))
     sim.ask(names[0], lambda: sim[names[0]].metadata.put("p", b"gone", b"v"))
@@ -125,8 +122,7 @@ def test_a_restart_of_all_loses_nothing_that_was_stored(power: bool) -> None:
 
 
 def test_everything_is_stored_before_it_is_sent() -> None:
-    sim = Sim(6)
-    names = sim.cluster(2)
+    sim, names = joined(Sim(6), 2)
     machine = sim[names[0]]
     storage = sim.nodes[names[0]].storage
     machine.metadata.put("p", b"k", b"v")
@@ -148,8 +144,7 @@ def test_what_is_overwritten_counts_as_seen_though_its_exchange_has_not_ended() 
 
 
 def test_a_node_that_hears_of_a_write_that_it_forgot_is_another_from_then_on() -> None:
-    sim = Sim(10)
-    names = sim.ready(2)
+    sim, names = ready(Sim(10), 2)
     machine = sim[names[0]]
     before = machine.identity.incarnation
     entry = WireEntry(b"\x01pk", [(before, 7, 1, b"v")], {before: 7})
@@ -169,8 +164,7 @@ def test_a_broadcast_without_an_entry_is_malformed(payload: bytes) -> None:
 
 
 def test_a_peer_that_sends_such_is_reported() -> None:
-    sim = Sim(7)
-    names = sim.ready(2)
+    sim, names = ready(Sim(7), 2)
     machine = sim[names[0]]
     frame = Frame(1, names[1], 2 * 10**12, 1, [Gossip((0, 1, 1), b"nonsense")])
     assert any(isinstance(each, Misbehaved) for each in machine.receive(frame, sim.now))

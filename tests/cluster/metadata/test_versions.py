@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from tests.simulator.machines import OPTIONS, Sim
+from tests.simulator.machines import OPTIONS, Sim, joined
 from tests.simulator.seeds import over_seeds
 from vmq_cluster.effects import Outbox, PeerDown, PeerUp, Refused
 from vmq_cluster.errors import FormatError, MalformedError
@@ -32,8 +32,7 @@ def knows_all(sim: Sim, names: list[str]) -> bool:
 
 @over_seeds(8)
 def test_a_cluster_is_upgraded_node_by_node_over_a_version_that_talks_to_both(seed: int) -> None:
-    sim = Sim(seed)
-    names = sim.cluster(sim.random.randint(2, 5))
+    sim, names = joined(Sim(seed), (2, 5))
     for versions in (BRIDGE, NEW):
         for name in names:
             upgrade(sim, name, versions)
@@ -43,8 +42,7 @@ def test_a_cluster_is_upgraded_node_by_node_over_a_version_that_talks_to_both(se
 
 @over_seeds(8)
 def test_who_cannot_be_talked_with_is_down_and_told_of_once_in_each_of_its_lives(seed: int) -> None:
-    sim = Sim(seed)
-    names = sim.cluster(sim.random.randint(2, 5))
+    sim, names = joined(Sim(seed), (2, 5))
     early, others = names[0], names[1:]
     upgrade(sim, early, NEW)
     for _ in range(2):
@@ -66,8 +64,7 @@ def test_who_cannot_be_talked_with_is_down_and_told_of_once_in_each_of_its_lives
 
 
 def test_who_is_up_and_comes_back_as_another_version_is_down_at_once() -> None:
-    sim = Sim(0)
-    names = sim.cluster(2)
+    sim, names = joined(Sim(0), 2)
     sim.crash(names[0])
     sim.nodes[names[0]].versions = NEW
     sim.restart(names[0])

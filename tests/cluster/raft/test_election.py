@@ -332,11 +332,7 @@ def test_a_single_replica_goes_on_with_what_it_has() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_the_first_that_is_left_stands_first(seed: int) -> None:
-    sim = Groups(seed)
-    sim.begin("a", "b", "c")
-    sim.elect()
-    leader = sim.leader()
-    sim.run(3)
+    sim, leader, _ = of_three(seed=seed)
     sim.kill(leader)
     sim.until(lambda: sim.leader() not in ("", leader), 10, 0.01)
     assert sim.leader() == min(set("abc") - {leader})

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.simulator.ablations import without
-from tests.simulator.groups import GROUP, Groups, Producer
+from tests.simulator.groups import GROUP, Groups, Producer, of_three
 from vmq_cluster.raft.messages import Ack, Append, Envelope, Files, Mark, Mended, Piece
 
 
@@ -318,11 +318,7 @@ def test_a_follower_knows_that_its_rows_are_committed_where_it_and_the_leader_ar
 
 @pytest.mark.parametrize("is_own", [True, False])
 def test_what_a_replica_had_when_it_was_opened_anew_it_knows_for_its_node_s(is_own: bool) -> None:
-    sim = Groups(1, "os")
-    sim.begin("a", "b", "c")
-    leader = sim.elect()
-    sim.run(2)
-    own = next(name for name in "abc" if name != leader)
+    sim, leader, (own, _) = of_three("os")
     sim.producers[own] = producer = Producer(sim, own)
     mark = Mark(own, producer.boot, 0, 1)
     producer.waiting[mark] = sim.now
@@ -345,10 +341,7 @@ def test_what_a_replica_had_when_it_was_opened_anew_it_knows_for_its_node_s(is_o
 
 
 def test_what_is_not_on_a_disk_yet_is_confirmed_once_it_is() -> None:
-    sim = Groups(1, "fsync")
-    sim.begin("a", "b", "c")
-    leader = sim.elect()
-    sim.run(2)
+    sim, leader, _ = of_three()
     acks: list[Ack] = []
 
     def passes(_sender: str, _peer: str, envelope: Envelope) -> bool:
@@ -388,11 +381,7 @@ def rows_of_an_earlier_term() -> bool:
 
 def rows_that_its_disk_has_not() -> bool:
     """A follower's machine loses its power, and the leader is killed, when the leader alone has a row on its disk."""
-    sim = Groups(1, "fsync")
-    sim.begin("a", "b", "c")
-    leader = sim.elect()
-    sim.run(1)
-    own, other = (name for name in "abc" if name != leader)
+    sim, leader, (own, other) = of_three()
     begun = sim.ends()[own]
     sim.cut_off(other)
     sim.nodes[own].slow = 1e6

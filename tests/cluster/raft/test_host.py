@@ -5,7 +5,7 @@ from unittest.mock import patch
 
 import pytest
 
-from tests.simulator.groups import GROUP, Groups
+from tests.simulator.groups import GROUP, Groups, of_three
 from tests.simulator.segments import SimLog
 from vmq_cluster.errors import MalformedError
 from vmq_cluster.raft.dots import DOTTED
@@ -286,10 +286,7 @@ def test_a_host_tells_once_to_which_groups_something_happened() -> None:
 
 
 def test_a_node_that_began_anew_leads_nothing_and_is_missed_at_once() -> None:
-    sim = Groups(5)
-    sim.begin("a", "b", "c")
-    leader = sim.elect()
-    sim.run(3)
+    sim, leader, _ = of_three(seed=5)
     assert not any(sim.group(name).is_awake for name in "abc")
     sim.kill(leader)
     sim.start(leader)

@@ -102,13 +102,9 @@ def test_what_most_nodes_took_with_them_is_given_up_where_an_operator_says_so() 
 
 def test_who_leads_and_has_lost_the_others_goes_on_alone_where_an_operator_says_so() -> None:
     """Before it has found out that it leads nobody: the operator knows, and asks for all groups at once."""
-    sim = Groups(5)
-    sim.begin(*"abc")
-    leader = sim.elect()
-    sim.run(2)
-    sim.write(leader, "s", 0, 3)
+    sim, leader, *others = of_three(5)
     node = sim.nodes[leader]
-    for name in sorted(set("abc") - {leader}):
+    for name in others:
         sim.kill(name)
         sim.carry_out(node, node.running.peer_down(name, sim.now))  # its process has ended
     assert sim.group(leader).replica.leader == leader
@@ -325,12 +321,7 @@ def test_who_has_let_go_of_where_the_recovered_one_goes_another_way_begins_with_
     None
 ):
     """Its log begins behind where the other's went on, and that one has let go of the place, too."""
-    sim = Groups(2)
-    sim.begin(*"abc")
-    leader = sim.elect()
-    sim.put(leader, "s", 0, 3)
-    sim.run(2)
-    less, more = sorted(set("abc") - {leader})
+    sim, leader, less, more = of_three(2)
     sim.cut_off(less)
     for number in range(3, 60):
         sim.write(leader, "s", number)

@@ -16,7 +16,7 @@ DISK = "21 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw"
 NONE_V1 = str((1 << 63) - 4096)
 
 
-def machine(folder: Path, mount: str, groups: str, files: Mapping[str, str]) -> Path:
+def machine(folder: Path, mount: str, groups: str, files: Mapping[str, object]) -> Path:
     """A root folder in which a process belongs to `groups`, and the groups' folders have these files."""
     own = folder / "proc/self"
     own.mkdir(parents=True)
@@ -25,87 +25,70 @@ def machine(folder: Path, mount: str, groups: str, files: Mapping[str, str]) -> 
     for name, text in files.items():
         file = folder / "sys/fs/cgroup" / name
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text + "\n")
+        file.write_text(f"{text}\n")
     return folder
 
 
-@pytest.mark.parametrize(
-    ("files", "limit"),
-    (
-        pytest.param({"a/b/memory.max": str(GIB)}, GIB, id="own group"),
-        pytest.param(
-            {"a/memory.max": str(GIB), "a/b/memory.max": "max"}, GIB, id="only at an ancestor"
-        ),
-        pytest.param(
-            {"a/memory.max": str(GIB), "a/b/memory.max": str(2 * GIB)}, GIB, id="ancestor has less"
-        ),
-        pytest.param(
-            {"a/b/memory.max": str(2 * GIB), "a/b/memory.high": str(GIB)}, GIB, id="memory.high"
-        ),
-        pytest.param({"a/memory.max": "max", "a/b/memory.max": "max"}, None, id="none"),
-        pytest.param({"c/memory.max": str(GIB)}, None, id="of others"),
-    ),
-)
-def test_version_2(tmp_path: Path, files: Mapping[str, str], limit: int | None) -> None:
-    assert memory_limit(machine(tmp_path, V2.format(top="/"), "0::/a/b\n", files)) == limit
+ROOT, IN_A = V2.format(top="/"), V2.format(top="/a")
+BLANKS = V2.format(top=r"/my\040pods/a").replace("/sys/fs/cgroup ", r"/sys/fs/cgroup/x\040y ")
+#: In version 1 each resource has groups of its own.
+OF_MEMORY = "9:name=systemd:/\n4:memory:/a/b\n1:cpu,cpuacct:/x\n0::/\n"
+UNIT = "mqtt.slice/vmq.service"
+DOCKER = "/docker/4f0a"
 
-
-def test_a_unit_of_systemd_with_memory_max_on_its_slice(tmp_path: Path) -> None:
-    groups = "0::/mqtt.slice/vmq.service\n"
-    files = {
-        "mqtt.slice/memory.max": str(2 * GIB),
-        "mqtt.slice/vmq.service/memory.max": str(3 * GIB),
-    }
-    assert memory_limit(machine(tmp_path, V2.format(top="/"), groups, files)) == 2 * GIB
-
-
-def test_a_container_with_a_name_space_of_its_own(tmp_path: Path) -> None:
-    root = machine(tmp_path, V2.format(top="/"), "0::/\n", {"memory.max": str(GIB)})
-    assert memory_limit(root) == GIB
-
-
-def test_a_container_without_one_sees_its_group_at_the_mount_point(tmp_path: Path) -> None:
-    own = "/docker/4f0a"
-    root = machine(tmp_path, V2.format(top=own), f"0::{own}\n", {"memory.max": str(GIB)})
-    assert memory_limit(root) == GIB
-
-
-def test_a_group_outside_the_mount_is_bound_by_what_is_mounted(tmp_path: Path) -> None:
-    root = machine(tmp_path, V2.format(top="/a"), "0::/../b\n", {"memory.max": str(GIB)})
-    assert memory_limit(root) == GIB
+#: What is mounted where, and to which group the process belongs.
+PLACES = {
+    "version 2": (ROOT, "0::/a/b\n"),
+    "unit of systemd": (ROOT, f"0::/{UNIT}\n"),
+    "container with a name space of its own": (ROOT, "0::/\n"),
+    "container that sees its group at the mount point": (V2.format(top=DOCKER), f"0::{DOCKER}\n"),
+    "group outside the mount": (IN_A, "0::/../b\n"),
+    "paths with blanks": (BLANKS, "0::/my pods/a/b\n"),
+    "version 1": (V1.format(top="/"), OF_MEMORY),
+}
+OWN_V1, PARENT_V1 = (f"memory/{each}/memory.limit_in_bytes" for each in ("a/b", "a"))
+STAT = f"cache 0\nhierarchical_memory_limit {GIB}\nrss 1"
 
 
 @pytest.mark.parametrize(
-    ("files", "limit"),
-    (
-        pytest.param({"memory/a/b/memory.limit_in_bytes": str(GIB)}, GIB, id="own group"),
-        pytest.param(
-            {
-                "memory/a/memory.limit_in_bytes": str(GIB),
-                "memory/a/b/memory.limit_in_bytes": NONE_V1,
-            },
+    ("place", "files", "limit"),
+    [
+        ("version 2", {"a/b/memory.max": GIB}, GIB),
+        (
+            "version 2",
+            {"a/memory.max": GIB, "a/b/memory.max": "max"},
             GIB,
-            id="only at an ancestor",
-        ),
-        pytest.param(
-            {
-                "memory/a/b/memory.limit_in_bytes": NONE_V1,
-                "memory/a/b/memory.stat": f"cache 0\nhierarchical_memory_limit {GIB}\nrss 1",
-            },
+        ),  # only an ancestor has one
+        (
+            "version 2",
+            {"a/memory.max": GIB, "a/b/memory.max": 2 * GIB},
             GIB,
-            id="only at an ancestor that cannot be seen",
+        ),  # an ancestor has less
+        ("version 2", {"a/b/memory.max": 2 * GIB, "a/b/memory.high": GIB}, GIB),
+        ("version 2", {"a/memory.max": "max", "a/b/memory.max": "max"}, None),
+        ("version 2", {"c/memory.max": GIB}, None),  # that of others
+        (
+            "unit of systemd",
+            {"mqtt.slice/memory.max": 2 * GIB, f"{UNIT}/memory.max": 3 * GIB},
+            2 * GIB,
         ),
-    ),
+        ("container with a name space of its own", {"memory.max": GIB}, GIB),
+        ("container that sees its group at the mount point", {"memory.max": GIB}, GIB),
+        ("group outside the mount", {"memory.max": GIB}, GIB),
+        ("paths with blanks", {"x y/b/memory.max": GIB}, GIB),
+        ("version 1", {OWN_V1: GIB}, GIB),
+        ("version 1", {PARENT_V1: GIB, OWN_V1: NONE_V1}, GIB),  # only an ancestor has one
+        (
+            "version 1",
+            {OWN_V1: NONE_V1, "memory/a/b/memory.stat": STAT},
+            GIB,
+        ),  # an ancestor that is not seen
+    ],
 )
-def test_version_1(tmp_path: Path, files: Mapping[str, str], limit: int) -> None:
-    groups = "9:name=systemd:/\n4:memory:/a/b\n1:cpu,cpuacct:/x\n0::/\n"
-    assert memory_limit(machine(tmp_path, V1.format(top="/"), groups, files)) == limit
-
-
-def test_paths_with_blanks(tmp_path: Path) -> None:
-    mount = V2.format(top=r"/my\040pods/a").replace("/sys/fs/cgroup ", r"/sys/fs/cgroup/x\040y ")
-    root = machine(tmp_path, mount, "0::/my pods/a/b\n", {"x y/b/memory.max": str(GIB)})
-    assert memory_limit(root) == GIB
+def test_the_least_limit_of_a_group_and_its_ancestors_counts(
+    tmp_path: Path, place: str, files: Mapping[str, object], limit: int | None
+) -> None:
+    assert memory_limit(machine(tmp_path, *PLACES[place], files)) == limit
 
 
 def test_no_control_groups_at_all(tmp_path: Path) -> None:

@@ -2,13 +2,12 @@
 
 import tomllib
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pyarrow.parquet as pq
 import pytest
 
-from tests.support.pages import blocks
+from tests.support.pages import blocks, ran
 from tests.vmq.streams.flight_support import Running
 from tests.vmq.streams.support import Clock, make, options, put, row, rows_from
 from vmq.config.listeners import problems_of
@@ -37,13 +36,10 @@ def test_the_programs_run(tmp_path: Path) -> None:
         running.append(f"sensors/{number % 2}/temp", b"20.5")
     server = StreamServer(running.catalog)
     try:
-        segment, _, _, query = blocks(PAGE, "python")
-        read: dict[str, Any] = {}
-        exec(segment.replace("DATA_DIR", str(tmp_path)), read)
+        read = ran(PAGE, "table = reader", {"DATA_DIR": str(tmp_path)})
         assert read["table"].num_rows == 6
-        names: dict[str, Any] = {}
-        exec(query.replace("8815", str(server.port)), names)
-        assert names["found"] == [("sensors/0/temp", 3), ("sensors/1/temp", 3)]
+        found = ran(PAGE, "duckdb", {"8815": str(server.port)})["found"]
+        assert found == [("sensors/0/temp", 3), ("sensors/1/temp", 3)]
     finally:
         server.close()
         running.close()
@@ -55,8 +51,7 @@ def test_the_check_of_a_segment_finds_each_flipped_bit(tmp_path: Path) -> None:
         put(partition, rows_from(number * 2, 2))
     raw = partition.active.path.read_bytes()
     partition.close()
-    names: dict[str, Any] = {}
-    exec(blocks(PAGE, "python")[1], names)
+    names = ran(PAGE, "crc32c")
     check = names["check"]
     check(raw)
     check(raw + names["END"])
@@ -80,15 +75,10 @@ def test_the_archive_is_read_as_a_table(tmp_path: Path) -> None:
         clock.now += 86_400 * 5
         Janitor([partition].copy).tidy()
         partition.close()
-    program = blocks(PAGE, "python")[2]
-    assert "/srv/history" in program
-    first = {"/srv/history": str(archive), "2026-03-01": "2026-03-21"}
-    for before, after in first.items():
-        program = program.replace(before, after)
-    names: dict[str, Any] = {}
-    exec(program, names)
-    assert sorted(set(names["history"].column("date").to_pylist())) == ["2026-03-21", "2026-03-22"]
-    assert names["history"].num_rows == 2 * 2 * 5
+    here = {"/srv/history": str(archive), "2026-03-01": "2026-03-21"}
+    history = ran(PAGE, "/srv/history", here)["history"]
+    assert sorted(set(history.column("date").to_pylist())) == ["2026-03-21", "2026-03-22"]
+    assert history.num_rows == 2 * 2 * 5
     assert pq.read_table(archive, partitioning=None).num_rows == 3 * 3 * 5
 
 

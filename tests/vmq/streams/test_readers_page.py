@@ -6,14 +6,13 @@ import tomllib
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
 
 from tests.clients.client import BY_NAME
 from tests.clients.mosquitto import MosquittoClient
-from tests.support.pages import blocks
+from tests.support.pages import blocks, ran
 from tests.support.wire import PUBACK, PUBLISH, SUBACK, Wire, publish_packet, subscribe_packet
 from vmq.cli.main import main
 from vmq.config.listeners import problems_of
@@ -68,18 +67,13 @@ def test_mqtt(broker: BrokerProcess, block: int) -> None:
 
 
 def test_python(broker: BrokerProcess) -> None:
-    names: dict[str, Any] = {}
-    exec(blocks(PAGE, "python")[0], names)
-    found = names["last_hour"](broker._url("grpc"))
+    found = ran(PAGE, "last_hour")["last_hour"](broker._url("grpc"))
     assert sorted(found.column("temp").to_pylist()) == [float(number) for number in range(MANY)]
     assert found.schema.names == ["device", "temp"]
 
 
 def test_groups(broker: BrokerProcess) -> None:
-    names: dict[str, Any] = {}
-    for block in blocks(PAGE, "python"):
-        if "streams.group(" in block:
-            exec(block, names)
+    names = ran(PAGE, "streams.group(")
     server = broker._url("grpc")
     found = names["consume"](server, MANY)
     payloads = [each for rows in found for each in rows.column("payload").to_pylist()]
@@ -115,17 +109,13 @@ def test_sql(broker: BrokerProcess, capsys: pytest.CaptureFixture[str], tmp_path
 
 
 def test_flight_sql(broker: BrokerProcess) -> None:
-    names: dict[str, Any] = {}
-    exec(next(each for each in blocks(PAGE, "python") if "adbc" in each), names)
-    found = names["rates"](broker._url("grpc"), "anybody", "")
+    found = ran(PAGE, "adbc")["rates"](broker._url("grpc"), "anybody", "")
     assert found.to_pylist() == [{"device": f"d{at}", "n": 10} for at in range(4)]
 
 
 def test_groups_with_asyncio(broker: BrokerProcess) -> None:
     """The last one: it publishes."""
-    names: dict[str, Any] = {}
-    block = next(each for each in blocks(PAGE, "python") if "async with" in each)
-    exec(block.replace('"reports"', '"others"'), names)
+    names = ran(PAGE, "async with", {'"reports"': '"others"'})
     server = broker._url("grpc")
 
     async def run() -> int:

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import flight
 
+from tests.support.until import reach
 from tests.vmq.streams.flight_support import FACES, Running, act, code_of, serving, ticket
 from tests.vmq.streams.support import options
 from vmq.streams.flight import calls
@@ -183,9 +184,7 @@ def test_waiting_gets_and_offsets_end_with_a_row(
 
         thread = threading.Thread(target=ask)
         thread.start()
-        until = time.monotonic() + 30
-        while not stream.watchers and time.monotonic() < until:
-            thread.join(0.001)
+        reach(lambda: stream.watchers)
         running.append("other/x", b"1")
         thread.join(30)
         assert answers == [1] if how == "get" else [{"0": end + 1}]
@@ -275,10 +274,7 @@ def test_reads_at_a_time_are_bounded_and_their_places_come_back(
         if number % 2 == 0:
             reader.cancel()
         del reader
-        until = time.monotonic() + 30
-        while free() < 4 and time.monotonic() < until:
-            threading.Event().wait(0.001)
-        assert free() == 4
+        reach(lambda: free() == 4)
     with pytest.raises(flight.FlightServerError):
         get(client, "temp", start=1000)
     assert free() == 4
@@ -343,9 +339,7 @@ def test_closing_ends_calls_that_wait(running: Running) -> None:
 
     thread = threading.Thread(target=ask)
     thread.start()
-    until = time.monotonic() + 30
-    while not stream.watchers and time.monotonic() < until:
-        thread.join(0.001)
+    reach(lambda: stream.watchers)
     server.close()
     assert ended.wait(10)
     thread.join()
