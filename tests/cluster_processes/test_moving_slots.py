@@ -60,27 +60,17 @@ def dies(folder: Path, step: str, args: tuple[str, ...]) -> None:
     assert caught.value.returncode == -signal.SIGKILL
 
 
-def test_killed_at_each_step_while_they_come_into_slots(
-    fresh_broker: BrokerFactory, tmp_path: Path
+@pytest.mark.parametrize("steps", [INTO, BACK], ids=["into slots", "back"])
+def test_killed_at_each_step_of_a_move_no_session_loses_or_doubles_anything(
+    fresh_broker: BrokerFactory, tmp_path: Path, steps: tuple[str, ...]
 ) -> None:
     folder = tmp_path / "data"
-    broker = fresh_broker(data_dir=folder, env=SLOTS, args=ARGS)
+    before, after = (ARGS, clustered(tmp_path))[:: 1 if steps is INTO else -1]
+    broker = fresh_broker(data_dir=folder, env=SLOTS, args=before)
     fill(broker)
     assert broker.terminate() == 0
-    for step in INTO:
-        dies(folder, step, clustered(tmp_path))
-    broker = fresh_broker(data_dir=folder, env=SLOTS, args=clustered(tmp_path))
-    come_back(broker, [b"1", b"2", b"3"])
-
-
-def test_killed_at_each_step_while_they_come_back(
-    fresh_broker: BrokerFactory, tmp_path: Path
-) -> None:
-    folder = tmp_path / "data"
-    broker = fresh_broker(data_dir=folder, env=SLOTS, args=clustered(tmp_path))
-    fill(broker)
-    assert broker.terminate() == 0
-    for step in BACK:
-        dies(folder, step, ARGS)
-    come_back(fresh_broker(data_dir=folder, args=ARGS), [b"1", b"2", b"3"])
-    assert list(slots_folder(folder).parent.glob("slots*")) == []
+    for step in steps:
+        dies(folder, step, after)
+    come_back(fresh_broker(data_dir=folder, env=SLOTS, args=after), [b"1", b"2", b"3"])
+    if steps is BACK:
+        assert list(slots_folder(folder).parent.glob("slots*")) == []

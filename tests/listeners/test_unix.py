@@ -56,11 +56,6 @@ def test_mode_and_owner_are_those_of_the_options(start: ListenerFactory, path: s
     assert (found.st_uid, found.st_gid) == (os.getuid(), os.getgid())
 
 
-def test_an_unknown_owner_is_refused(start: ListenerFactory, path: str) -> None:
-    with pytest.raises(BrokerStartError, match="no such user or group: nobody-here"):
-        start({"local": {"url": f"unix://{path}", "unix_owner": "nobody-here"}})
-
-
 def test_what_a_dead_broker_left_is_replaced(start: ListenerFactory, path: str) -> None:
     start({"local": {"url": f"unix://{path}"}}).kill()
     assert Path(path).exists()
