@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from http.client import HTTPConnection
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import urlopen
 
 import pytest
-from websockets.sync.client import connect as connect_websocket
-from websockets.typing import Origin, Subprotocol
 
 from tests.listeners.conftest import ListenerFactory, factory, tls
 from tests.support.guarded import line_of
+from tests.support.streams import websocket_to
 from tests.support.wire import connect_packet
 from tests.vmq.cli.program import here
 from vmq.testing.authority import Authority
@@ -51,14 +51,9 @@ def upgrade(url: str, **headers: str) -> tuple[int, str]:
         return answer.status, "" if answer.status == 101 else answer.read().decode()
 
 
-def connack(url: str, origin: str | None, user: str | None = None) -> bytes:
+def connack(url: str, origin: str | None, user: str | None = None, **options: Any) -> bytes:
     """What answers the CONNECT of a page, which has the user's password if there is one."""
-    with connect_websocket(
-        url,
-        origin=None if origin is None else Origin(origin),
-        subprotocols=[Subprotocol("mqtt")],
-        proxy=None,
-    ) as websocket:
+    with websocket_to(url, origin=origin, **options) as websocket:
         websocket.send(connect_packet("page", username=user, password=user))
         answer = websocket.recv()
         assert isinstance(answer, bytes)
@@ -106,9 +101,7 @@ def test_the_check_follows_the_plugin_that_knows_clients(
 ) -> None:
     """A page that was let through to type a password is not let in without one when the plugin is gone."""
     broker = guarded(start, tmp_path)
-    with connect_websocket(
-        broker.ws, origin=Origin(EVIL), subprotocols=[Subprotocol("mqtt")], proxy=None
-    ) as early:
+    with websocket_to(broker.ws, origin=EVIL) as early:
         folder = ("--data-dir", str(broker.data_dir))
         assert here("plugin", "disable", "vmq_passwd", *folder).code == 0
         assert connack(broker.ws, None) == ACCEPTED
@@ -127,19 +120,7 @@ def test_a_certificate_is_nothing_that_a_user_types(start: ListenerFactory, tmp_
     broker = start({"wss": {**tls(server, "wss", **options), "use_identity_as_username": True}})
     url = broker.urls[0].replace("127.0.0.1", "localhost")
     context = authority.client_context(alice)
-
-    def ask(origin: str | None) -> bytes | str:
-        with connect_websocket(
-            url,
-            ssl=context,
-            origin=None if origin is None else Origin(origin),
-            subprotocols=[Subprotocol("mqtt")],
-            proxy=None,
-        ) as websocket:
-            websocket.send(connect_packet("page"))
-            return websocket.recv()
-
-    assert ask(None) == ACCEPTED
+    assert connack(url, None, ssl=context) == ACCEPTED
     with pytest.raises(Exception, match="403"):
-        ask(EVIL)
+        connack(url, EVIL, ssl=context)
     broker.wait_log(f"Origin '{EVIL}' is not in listeners.wss.allowed_origins")

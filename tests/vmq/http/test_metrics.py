@@ -52,14 +52,12 @@ def test_figures_move_with_what_happens(web_broker: BrokerProcess) -> None:
     wire.acknowledge(wire.expect_publish("metrics/a", b"kept", qos=1))
     after = values(scrape(web_broker))
     moved = {name: after[name] - before[name] for name in after}
-    assert moved["mqtt_connect_received_total"] == 1
-    assert moved["mqtt_publish_received_total"] == 1
-    assert moved["mqtt_publish_sent_total"] == 1
-    assert moved["active_mqtt_connections"] == 1
-    assert moved["total_active_connections"] == 1
-    assert moved["queue_processes"] == 1
-    assert moved["router_subscriptions"] == 1
-    assert moved["retain_messages"] == 1
+    once = (
+        *("mqtt_connect_received_total", "mqtt_publish_received_total", "mqtt_publish_sent_total"),
+        *("active_mqtt_connections", "total_active_connections", "queue_processes"),
+        *("router_subscriptions", "retain_messages"),
+    )
+    assert {name: moved[name] for name in once} == dict.fromkeys(once, 1)
     assert moved["retain_memory"] == len("metrics/a") + len("kept") + MESSAGE_SIZE
     assert moved["store_commit_seconds_count"] > 0
     assert moved["process_cpu_seconds_total"] >= 0
