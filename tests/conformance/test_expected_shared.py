@@ -7,18 +7,6 @@ import pytest
 from tests.conformance.peers import Peers
 from tests.support import wire as mqtt
 
-BAD_SHARES = (
-    "$share/g",
-    "$share/g/",
-    "$share//a",
-    "$share/+/a",
-    "$share/#",
-    "$share/g+/a",
-    "$share/g#/a",
-    "$share/g/a#",
-    "$share/g/a+/b",
-)
-
 
 def share(peers: Peers, part: str, group: str = "g") -> str:
     """A shared filter below the test's own level, in a group of its own."""
@@ -205,8 +193,7 @@ def test_expected_share_hides_dollar_topics(peers: Peers) -> None:
     peers.expect_no_more(member, f"x/{peers.name}")
 
 
-@pytest.mark.parametrize("name", BAD_SHARES)
-def test_expected_share_bad_names(peers: Peers, name: str) -> None:
+@pytest.mark.parametrize("rest", ["g", "g/", "/a", "+/a", "#", "g+/a", "g#/a", "g/a#", "g/a+/b"])
+def test_expected_share_bad_names(peers: Peers, rest: str) -> None:
     """A share without group or filter, or with an ill-formed one: our choice is to close."""
-    peers.closes(mqtt.subscribe_packet(1, (name, 0)))
-    peers.closes(mqtt.unsubscribe_packet(1, name))
+    peers.closes_for_filter(f"$share/{rest}")

@@ -33,20 +33,9 @@ KINDS = (
     "halfopen",
     "forever",
 )
-#: Of which several at once cost no promise either, as long as each slot keeps a current copy that nothing happens to.
-TOGETHER = (
-    "kill",
-    "silent",
-    "pause",
-    "hang",
-    "slow",
-    "oneway",
-    "pair",
-    "disk",
-    "handover",
-    "skew",
-    "halfopen",
-)
+#: Several of the others at once cost no promise either, as long as each slot keeps a current copy that is left alone.
+ALONE = ("split", "deaf", "wipe", "tail", "drain", "forever")
+TOGETHER = tuple(kind for kind in KINDS if kind not in ALONE)
 #: In no strict run: all nodes with current copies are down at once.
 ALL_KINDS = (*KINDS, "rack")
 LENGTHS = (3, 10, 30, 60, 120)
