@@ -366,7 +366,7 @@ def test_who_is_to_follow_by_plan_has_a_whole_copy_before_another_goes(world: Wo
     for _ in range(3):
         world.tick()
         assert world.sent(ForkIncluded, first) == []
-    assert world.owner.view.followers == (first, other)
+    assert list(world.owner.view.followers) == [first, other]
     world.follow(other)
     world.tick()
     assert world.owner.view.followers == (other,)
