@@ -131,6 +131,7 @@ def test_every_command_has_help_with_examples(command: list[str], helps: dict[st
     assert "Examples:" in text
     assert f"vmq {' '.join(command)}" in text
     assert "\x1b" not in text
+    assert not re.search(r"^╭─ \S*[a-z][A-Z]", text, flags=re.MULTILINE), "the name of a class"
 
 
 def words_of(command: Any) -> Iterator[str]:

@@ -17,7 +17,7 @@ from vmq.cli.terminal.signature import Command, Options, with_options
 
 P = ParamSpec("P")
 
-_CONNECTION: Final = "ConnectionOptions"
+_CONNECTION: Final = "Connection"
 _TLS: Final = "TLS (mqtts:// or wss://; with -h, any of these means TLS)"
 _WILL: Final = "Will"
 
