@@ -68,6 +68,7 @@ class Sender:
                 async with asyncio.timeout(self._timeout):
                     reader, writer = await asyncio.open_connection(host, port)
                 self._broker.log.info("connected to Graphite at %s:%d", host, port)
+                self._broker.set_problem("Graphite", "")
                 delay, complaint = self._first_delay, ""
                 try:
                     await self._send_until_closed(reader, writer)
@@ -77,11 +78,11 @@ class Sender:
                 problem = "it closed the connection"
             except OSError as error:  # TimeoutError is one of them
                 problem = str(error) or type(error).__name__
-            if problem != complaint:
-                complaint = problem
-                self._broker.log.warning(
-                    "no connection to Graphite at %s:%d: %s", host, port, problem
-                )
+            text = f"no connection to Graphite at {host}:{port}: {problem}"
+            self._broker.set_problem("Graphite", text)
+            if text != complaint:
+                complaint = text
+                self._broker.log.warning(text)
             # Not all brokers of a cluster at the same moment.
             await asyncio.sleep(delay * random.uniform(0.5, 1.0))
             delay = min(delay * 2, self._max_delay)
