@@ -19,7 +19,7 @@ from setuptools.command.build_ext import build_ext
 # The modules on the path of every message. They use each other's classes natively, which needs one compilation group:
 # one for each package that can be installed alone. Modules that define messages (msgspec.Struct) cannot be compiled.
 COMPILED = (
-    "vmq/durable.py",
+    "vmq/disk/durable.py",
     "vmq/mqtt/packets.py",
     "vmq/mqtt/decoder.py",
     "vmq/mqtt/encoder.py",

@@ -16,10 +16,7 @@ TOP = {
     "__init__.py",
     "__main__.py",
     "broker.py",
-    "disk_room.py",
-    "durable.py",
     "embedded.py",
-    "open_files.py",
     "ports.py",
     "version.py",
 }
@@ -170,7 +167,7 @@ CALLBACKS = {
     "Writes.schedule": "once a commit",
 }
 
-CORE = ("vmq/core/", "vmq/protocol/", "vmq/mqtt/", "vmq/store/", "vmq/durable.py")
+CORE = ("vmq/core/", "vmq/protocol/", "vmq/mqtt/", "vmq/store/", "vmq/disk/durable.py")
 
 
 def compiled_core() -> Iterator[ast.Module]:

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vmq.durable import ALL, Confirmations, Durable, Need, is_far, unmet, with_need
+from vmq.disk.durable import ALL, Confirmations, Durable, Need, is_far, unmet, with_need
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 5)), max_size=12), st.data())

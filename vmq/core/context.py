@@ -35,7 +35,7 @@ from vmq.core.ports import (
     Wills,
 )
 from vmq.core.source import Source
-from vmq.disk_room import DiskRoom
+from vmq.disk.room import DiskRoom
 from vmq.mqtt.packets import MAX_REMAINING_LENGTH, REFUSED_CREDENTIALS
 from vmq.mqtt.special import is_read
 from vmq.store.store import Store

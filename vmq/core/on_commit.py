@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 
 from vmq.core.output import Outbox, Output
-from vmq.durable import Need, unmet
+from vmq.disk.durable import Need, unmet
 from vmq.store.store import Store
 
 

@@ -2,7 +2,7 @@
 
 During a pass (one chunk of bytes handled, one timer run) pieces gather in the outputs that it
 touches; at its end each touched output is written once. What must not leave before something is
-safe (`vmq.durable`) waits in one of the output's two lanes, in order: what answers the client's
+safe (`vmq.disk.durable`) waits in one of the output's two lanes, in order: what answers the client's
 packets (PUBACK, PUBREC, PUBCOMP, SUBACK) in one, what is delivered to it in the other. Neither
 holds up the other. PINGRESP goes with what is delivered, and past it where that waits for more than
 this machine, which may never come. What waits there counts like what waits in the socket's own
@@ -16,7 +16,7 @@ from typing import Final
 from vmq_hooks.types import Peer
 
 from vmq.core.states import AWAITING_CONNECT, CLOSED, DISCONNECTED, FAILED
-from vmq.durable import ALL, Confirmations, Durable, Need, Waiter, is_far, unmet, with_need
+from vmq.disk.durable import ALL, Confirmations, Durable, Need, Waiter, is_far, unmet, with_need
 from vmq.mqtt.sorting import CONNACK_HEAD, sort_packets
 
 log = logging.getLogger("vmq.output")

@@ -4,7 +4,7 @@ from vmq.core.context import Core
 from vmq.core.output import Output
 from vmq.core.source import Source
 from vmq.core.trie import Route
-from vmq.durable import Durable
+from vmq.disk.durable import Durable
 from vmq.mqtt.message import Message
 from vmq.store.store import StoreError
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from mypy_extensions import i64
 
-from vmq.durable import Durable
+from vmq.disk.durable import Durable
 from vmq.jobs.machine import JobMachine
 from vmq.jobs.queues import JobRefusedError
 from vmq.jobs.record import JobRecord

@@ -16,7 +16,7 @@ from vmq.core.route_cache import LONGEST_KEPT
 from vmq.core.states import FAILED
 from vmq.core.stream_feed import feed_streams, feed_streams_run
 from vmq.core.trie import Route
-from vmq.durable import Durable
+from vmq.disk.durable import Durable
 from vmq.mqtt.decoder import packet_id_at, packet_id_in
 from vmq.mqtt.encoder import PACKET_IDS, PUBACK_HEAD, PUBREC_HEAD, remaining_length
 from vmq.mqtt.message import Message, Sourced

@@ -19,7 +19,7 @@ from vmq.core.context import Core
 from vmq.core.queue import Queue
 from vmq.core.registry import Registry
 from vmq.core.waiting import STORE_FULL
-from vmq.disk_room import PART, least_free
+from vmq.disk.room import PART, least_free
 from vmq.store.store import StoreError
 from vmq_cluster.ticks import sleep_to_tick
 
@@ -34,7 +34,7 @@ HIGH: Final = 0.9
 LOW: Final = 0.85
 
 #: Bytes that LevelDB works in: tables that it merges, and what they become. On a disk that has less than `SMALL` they
-#: count, and a part of them stays free (`vmq.disk_room`).
+#: count, and a part of them stays free (`vmq.disk.room`).
 WORK: Final = 32 << 20
 SMALL: Final = 1 << 30
 

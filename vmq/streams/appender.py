@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from vmq.config.streams import StreamOptions
-from vmq.durable import Durable
+from vmq.disk.durable import Durable
 from vmq.streams.append_way import AppendWay
 from vmq.streams.log.commits import STEP, Commits
 from vmq.streams.log.gathering import Gathering, Headers, flags_of

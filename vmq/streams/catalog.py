@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from vmq.config.streams import StreamOptions, check_name
-from vmq.disk_room import DiskRoom
+from vmq.disk.room import DiskRoom
 from vmq.mqtt.topics import covers, matches
 from vmq.streams.appender import Appender
 from vmq.streams.column_writer import ColumnWriter

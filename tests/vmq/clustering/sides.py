@@ -23,7 +23,7 @@ from vmq.clustering.messages.publishes import RemotePublish
 from vmq.clustering.messages.streams import Append
 from vmq.config.options import StoreOptions
 from vmq.core.context import Core
-from vmq.durable import Durable
+from vmq.disk.durable import Durable
 from vmq.store.store import Store
 from vmq_cluster.node import ClusterNode
 

@@ -8,7 +8,7 @@ from tests.support import wire as mqtt
 from tests.support.wire import PINGREQ_BYTES, PINGRESP_BYTES, connect_packet
 from tests.vmq.support import Client, House
 from vmq.core.output import Outbox, Output
-from vmq.durable import ALL, Confirmations, Durable
+from vmq.disk.durable import ALL, Confirmations, Durable
 from vmq.mqtt.encoder import CONNACK_NEW
 from vmq.mqtt.sorting import sort_packets
 

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from vmq.config.streams import StreamOptions
-from vmq.disk_room import DiskRoom
+from vmq.disk.room import DiskRoom
 from vmq.streams.catalog import Catalog
 from vmq.streams.log.cursor import LogReader
 from vmq.streams.log.partition import Partition

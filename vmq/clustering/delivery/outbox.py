@@ -25,7 +25,7 @@ from vmq.clustering.delivery.outbox_storage import (
 from vmq.clustering.messages.base import NodeMessage
 from vmq.clustering.messages.codec import HEAD, close, count_of, encode_into
 from vmq.core.output import Output
-from vmq.durable import Confirmations, Durable
+from vmq.disk.durable import Confirmations, Durable
 from vmq.store.store import Store
 from vmq_cluster.messages import MAX_PAYLOAD
 from vmq_cluster.transport.bunches import Bunches

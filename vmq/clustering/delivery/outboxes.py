@@ -44,7 +44,7 @@ from vmq.core.context import Core
 from vmq.core.output import Output
 from vmq.core.ports import Peers
 from vmq.core.queue import LONGEST_PAUSE
-from vmq.durable import Confirmations
+from vmq.disk.durable import Confirmations
 from vmq_cluster.effects import MembersChanged, PeerDown, PeerUp
 from vmq_cluster.errors import ClusterError
 from vmq_cluster.node import ClusterNode

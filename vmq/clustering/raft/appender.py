@@ -8,7 +8,7 @@ from vmq.clustering.messages.streams import Append
 from vmq.clustering.raft.dotted import DottedProducer
 from vmq.clustering.raft.producer import ROW, Producer
 from vmq.core.output import Output
-from vmq.durable import Durable
+from vmq.disk.durable import Durable
 from vmq.store.store import StoreError
 from vmq.streams.append_way import AppendWay
 from vmq.streams.appender import REFUSED

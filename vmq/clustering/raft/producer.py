@@ -14,7 +14,7 @@ from typing import Final, Protocol
 from vmq.clustering.delivery.backlog import Backlog
 from vmq.clustering.raft.produce import DONE, MISSING, REFUSED, Sent
 from vmq.core.output import Output
-from vmq.durable import Durable
+from vmq.disk.durable import Durable
 from vmq.streams.log.gathering import Gathering
 from vmq_cluster.raft.messages import Mark
 

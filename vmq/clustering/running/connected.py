@@ -8,7 +8,7 @@ from vmq.clustering.slots.flow import Given
 from vmq.core.hook_sites import Hooks, Pending
 from vmq.core.output import Output
 from vmq.core.source import Source
-from vmq.durable import Confirmations
+from vmq.disk.durable import Confirmations
 from vmq.mqtt.message import Delivery
 from vmq.mqtt.packets import PUBACK, PUBREC
 from vmq.protocol.client import Client

@@ -22,7 +22,7 @@ from vmq.core.registry import Registry
 from vmq.core.source import Source
 from vmq.core.states import CLOSING, FAILED
 from vmq.core.subscriber import Subscriber
-from vmq.durable import Confirmations
+from vmq.disk.durable import Confirmations
 from vmq.mqtt.decoder import packet_id_at
 from vmq.mqtt.message import Delivery, Message
 from vmq.mqtt.packets import PUBACK, PUBCOMP, PUBREC, PUBREL

@@ -21,7 +21,7 @@ from vmq.clustering.messages.streams import HoldPartition, PartitionHeld
 from vmq.core.context import Core
 from vmq.core.on_commit import OnCommit
 from vmq.core.output import Output
-from vmq.durable import Confirmations
+from vmq.disk.durable import Confirmations
 
 if TYPE_CHECKING:
     from vmq.streams.catalog import Stream

@@ -16,7 +16,7 @@ from vmq.clustering.streams.routed_appender import RoutedAppender
 from vmq.clustering.streams.view import StreamsView
 from vmq.core.context import Core
 from vmq.core.on_commit import OnCommit
-from vmq.durable import Durable
+from vmq.disk.durable import Durable
 
 if TYPE_CHECKING:
     from vmq.streams.catalog import Stream

@@ -14,7 +14,7 @@ from vmq.clustering.streams.cursors import ClusterCursors
 from vmq.clustering.streams.singles import SingleCopies
 from vmq.core.context import Core
 from vmq.core.output import Output
-from vmq.durable import Durable
+from vmq.disk.durable import Durable
 from vmq.runtime.metrics import Family
 from vmq_cluster.node import ClusterNode
 

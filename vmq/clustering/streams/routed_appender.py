@@ -11,7 +11,7 @@ from vmq.clustering.messages.publishes import MAX_HOPS, QOS, RETAIN, flags_of
 from vmq.clustering.messages.streams import Append, AppendRun
 from vmq.core.context import Core
 from vmq.core.output import Output
-from vmq.durable import Durable
+from vmq.disk.durable import Durable
 from vmq.streams.append_way import AppendWay
 
 if TYPE_CHECKING:

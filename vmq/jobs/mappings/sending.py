@@ -13,7 +13,7 @@ from vmq.core.context import Core
 from vmq.core.output import Output
 from vmq.core.states import FAILED
 from vmq.core.stream_feed import feed_streams
-from vmq.durable import Durable
+from vmq.disk.durable import Durable
 from vmq.jobs.commit import JobCommit
 from vmq.jobs.ids import named
 from vmq.jobs.mappings.mapping import Mapped, MappingError, MessageMapping, Seen

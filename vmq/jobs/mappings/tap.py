@@ -7,7 +7,7 @@ from secrets import randbits
 
 from vmq.config.mappings import MAPPED
 from vmq.core.output import Output
-from vmq.durable import Durable
+from vmq.disk.durable import Durable
 from vmq.jobs.mappings.mapping import MessageMapping, Seen
 from vmq.jobs.mappings.sending import MappingSender, NotNowError
 from vmq.mqtt.special import MAPPING_ROW

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from vmq.durable import Durable
+from vmq.disk.durable import Durable
 from vmq.jobs.commit import JobCommit
 from vmq.jobs.queue import Job
 from vmq.jobs.stock import NO_HOSTS

@@ -9,7 +9,7 @@ from vmq.core.context import Core
 from vmq.core.ports import JobsPort
 from vmq.core.queue import Queue
 from vmq.core.states import FAILED
-from vmq.durable import Waiter
+from vmq.disk.durable import Waiter
 from vmq.jobs.commit import JobCommit
 from vmq.jobs.mqtt.asked import Asked
 from vmq.jobs.mqtt.due import DelayedMessages

@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 
 from vmq.config.columns import TypedColumn
 from vmq.config.values import ArchiveUrl
-from vmq.disk_room import DiskRoom
+from vmq.disk.room import DiskRoom
 from vmq.streams.log.columns import Projection
 from vmq.streams.log.copying import SegmentCopy
 from vmq.streams.log.errors import PassingError

@@ -18,7 +18,7 @@ from typing import Final
 
 import crc32c
 
-from vmq.open_files import RestingFile
+from vmq.disk.open_files import RestingFile
 
 _MAGIC: Final = b"vmqc"
 _FORM: Final = struct.Struct("<4s16sqqqq")

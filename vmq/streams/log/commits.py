@@ -1,7 +1,7 @@
 """Group commit of all streams: one number for what gathered in every few milliseconds.
 
 The numbers are one sequence for all streams. Whoever waits, waits for a number of the partition that
-has the rows (`vmq.durable`), and for no other partition. They are closed in order and committed in
+has the rows (`vmq.disk.durable`), and for no other partition. They are closed in order and committed in
 order. One commit is on its way to the disk at a time; while it is, the next one gathers, so that a
 slow disk makes larger commits, not more of them.
 
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final, Protocol
 
-from vmq.durable import Durable
+from vmq.disk.durable import Durable
 from vmq.streams.log.writer import Commit, Item, PartitionWriter
 
 #: Seconds that a commit gathers.

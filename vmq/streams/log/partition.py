@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from vmq.config.streams import StreamOptions
 from vmq.config.values import read_archive
-from vmq.disk_room import DiskRoom
+from vmq.disk.room import DiskRoom
 from vmq.streams.log import checkpoint as checkpoints
 from vmq.streams.log.archive import PartitionArchive
 from vmq.streams.log.checkpoint import CheckpointFile, PartitionCheckpoint, sync_folder

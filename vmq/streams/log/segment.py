@@ -18,7 +18,7 @@ import pyarrow as pa
 from pyarrow import ipc
 
 from vmq.config.streams import StreamOptions
-from vmq.open_files import RestingFile, write_again
+from vmq.disk.open_files import RestingFile, write_again
 from vmq.streams.log.errors import DamagedError
 from vmq.streams.log.frame import BadFrameError, Frame, ShortFrameError, check, parse
 from vmq.streams.log.index import Index

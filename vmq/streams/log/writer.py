@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 
 import pyarrow as pa
 
-from vmq.durable import Durable
+from vmq.disk.durable import Durable
 from vmq.streams.log.errors import PartitionFailures
 from vmq.streams.log.gathering import Gathering
 from vmq.streams.log.given import append_given, takes_from

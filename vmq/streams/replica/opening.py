@@ -7,7 +7,7 @@ from typing import Final
 
 import crc32c
 
-from vmq.open_files import RestingFile
+from vmq.disk.open_files import RestingFile
 from vmq.streams.log.checkpoint import PartitionCheckpoint, boot_id, sync_folder
 from vmq.streams.log.errors import DamagedError
 from vmq.streams.log.recovery import recover_sealed

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from vmq.open_files import RestingFile, write_again
+from vmq.disk.open_files import RestingFile, write_again
 from vmq.streams.log.checkpoint import sync_folder
 from vmq.streams.log.errors import DamagedError
 from vmq.streams.log.frame import END, BadFrameError, Frame, check, parse

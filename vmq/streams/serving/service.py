@@ -1,7 +1,7 @@
 """Streams in a running broker: every message that one keeps goes into it on its way.
 
 This is where the room of the streams (`vmq.streams`) and the core meet: the core asks once a topic
-which streams keep it, and lets acknowledgements wait for its partitions (`vmq.durable`).
+which streams keep it, and lets acknowledgements wait for its partitions (`vmq.disk.durable`).
 """
 
 import asyncio

@@ -21,7 +21,7 @@ from vmq.core.context import Core
 from vmq.core.registry import Registry
 from vmq.core.source import Source
 from vmq.core.trie import Route
-from vmq.durable import Durable
+from vmq.disk.durable import Durable
 from vmq.mqtt.message import Message
 from vmq.mqtt.packets import ProtocolError
 from vmq.mqtt.special import JOBS, is_served

@@ -27,7 +27,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from vmq.disk_room import DiskRoom
+from vmq.disk.room import DiskRoom
 from vmq.streams.groups.steps import StepNumber
 from vmq.streams.log.checkpoint import sync_folder
 from vmq.streams.staging.queries import forget_batches, make_room

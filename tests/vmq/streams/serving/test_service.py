@@ -20,7 +20,7 @@ from vmq.broker import Broker, StartError
 from vmq.config.options import ListenerOptions
 from vmq.core.output import Output
 from vmq.core.ports import StreamFinder
-from vmq.durable import Durable
+from vmq.disk.durable import Durable
 from vmq.mqtt.packets import PINGRESP, PUBLISH
 from vmq.runtime import process
 from vmq.streams.definition import lock_folder

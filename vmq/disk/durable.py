@@ -5,8 +5,8 @@ nodes that are to have what one pass sent to them. Others count in the same way:
 job. Who makes something durable says how far it is (`advance`), and knows nothing of who waits. Who waits parks at the
 first name that it lacks, so that one that never comes on costs those nothing who wait for others.
 
-Below all rooms, for the store's commits, streams and the cluster are to meet in it. Compiled: to compare two numbers is
-all that waiting costs, and nothing is called back.
+In the lowest room, for the store's commits, streams and the cluster are to meet in it. Compiled: to compare two numbers
+is all that waiting costs, and nothing is called back.
 """
 
 from typing import Final

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from vmq.disk_room import MOMENT, DiskRoom, least_free
+from vmq.disk.room import MOMENT, DiskRoom, least_free
 
 MIB = 1 << 20
 GIB = 1 << 30

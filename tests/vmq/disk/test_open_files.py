@@ -8,8 +8,8 @@ from unittest.mock import patch
 
 import pytest
 
-from vmq import open_files
-from vmq.open_files import OpenFiles, RestingFile, count_open, most_open
+from vmq.disk import open_files
+from vmq.disk.open_files import OpenFiles, RestingFile, count_open, most_open
 from vmq.runtime.process import open_files as descriptors
 
 
