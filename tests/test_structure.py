@@ -73,6 +73,13 @@ def definitions() -> list[Definition]:
     return found
 
 
+def test_a_docstring_can_be_read_without_the_one_before() -> None:
+    leaning = re.compile(r'"""(The same|Likewise|As above)\b.*')
+    assert [
+        (file, found[0]) for file, path in sources() if (found := leaning.search(path.read_text()))
+    ] == []
+
+
 def test_nothing_but_the_broker_lies_at_the_top() -> None:
     assert {path.name for path in (ROOT / "vmq").glob("*.py")} == TOP
     assert [path.name for path in (ROOT / "vmq" / "clustering").glob("*.py")] == ["__init__.py"]

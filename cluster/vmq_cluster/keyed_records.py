@@ -85,7 +85,7 @@ class Records:
         return [(parts[len(begin) :], value) for key, value in found if (parts := parts_of(key))]
 
     def records(self, begin: str, form: type[S]) -> Iterator[tuple[list[str], S]]:
-        """The same as records, those that are."""
+        """What stands behind these parts, as records, where it is one."""
         for parts, raw in self.all(begin):
             if (found := decode(raw, form)) is not None:
                 yield parts, found

@@ -267,7 +267,7 @@ class Link:
         return isinstance(peer, UnixPeer) and peer.is_ready()
 
     def send_numbered(self, name: str, place: tuple[int, int, int], payload: bytes) -> bool | None:
-        """The same of a reliable channel, with the life, the oldest number that is kept, and the payload's own.
+        """Sends a payload of a reliable channel: the life, the oldest number that is kept, and its own.
 
         Returns whether the system has taken it whole: it gets there though this process ends. None: it did not go.
         """

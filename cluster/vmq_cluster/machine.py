@@ -199,7 +199,7 @@ class Machine:
         return True
 
     def takes(self, peer: str, epoch: int, now: float) -> bool:
-        """The same of what is reliable: that counts also if its sender has ended since."""
+        """Whether what is reliable and came without a frame counts: also if its sender has ended since."""
         if self._order.epoch(peer) != epoch or peer not in self.membership.others:
             return False
         if self.detector.is_up(peer):

@@ -437,7 +437,7 @@ class ClusterNode:
             self._step(self._machine.lost, peer, reason)
 
     def _step(self, what: Callable[..., list[Effect]], *about: Any) -> None:
-        """The same, unless nothing can be written: what comes meanwhile is as good as lost on the way."""
+        """Does a step unless nothing can be written: what comes meanwhile is as good as lost on the way."""
         if self.failure is None:
             self._do(what, *about)
 

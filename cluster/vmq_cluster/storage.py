@@ -26,7 +26,7 @@ class Readable(Protocol):
 
 
 class Storage(Readable, Protocol):
-    """The same, to be written as well."""
+    """Ordered keys with values, to be read and written."""
 
     def write(self, batch: Batch, sync: bool) -> None:
         """Writes all or nothing; with `sync` it also survives the loss of power, like all before it.

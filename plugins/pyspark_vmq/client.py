@@ -183,7 +183,7 @@ class Client:
     def read_here(
         self, ticket: Mapping[str, Any]
     ) -> "Iterator[tuple[pa.RecordBatch, dict[str, int]]]":
-        """The same, of a partition that this very node has."""
+        """What `read` gives, of a partition that this very node has."""
         from pyarrow import flight
 
         with translated(self.connection):
@@ -194,7 +194,7 @@ class Client:
                 yield chunk.data, json.loads(chunk.app_metadata.to_pybytes())
 
     def file_here(self, ticket: Mapping[str, Any]) -> "Iterator[tuple[Client, dict[str, Any]]]":
-        """The same, of a partition that this very node has."""
+        """What `file` gives, of a partition that this very node has."""
         if not self.has_files:
             return
         try:

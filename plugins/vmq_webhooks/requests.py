@@ -15,7 +15,7 @@ def client(subscriber_id: SubscriberId) -> Body:
 
 
 def user(username: str | None, subscriber_id: SubscriberId) -> Body:
-    """The same, with the user name; null if there is none."""
+    """Whom a hook is about, with the user name; null if there is none."""
     return {**client(subscriber_id), "username": username}
 
 

@@ -62,7 +62,7 @@ async def ask_slot(
     does: int = NOTHING,
     topic_filter: str = "",
 ) -> "SessionFigures | None":
-    """The same of the owner of a session that is in a slot; None: there is none, or the owner does not answer."""
+    """What the owner of a session in a slot says of it; None: there is none, or the owner does not answer."""
     clustering = broker.clustering
     if clustering is None or not clustering.is_running:
         return None

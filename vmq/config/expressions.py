@@ -140,7 +140,7 @@ def by_member(text: str, root: str) -> ByMember | None:
 
 
 def all_by_member(texts: Iterable[str], root: str) -> list[ByMember] | None:
-    """The same of several expressions; None: one of them looks at the variable in another way, or none does."""
+    """Several expressions as of `by_member`; None: one looks at the variable in another way, or none does."""
     found = [by_member(each, root) for each in texts]
     whole = [each for each in found if each is not None]
     return whole if len(whole) == len(found) and any(each.members for each in whole) else None

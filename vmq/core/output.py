@@ -207,13 +207,13 @@ class Output:
             self.gated = True
 
     def deliver_after(self, durable: Durable, number: int) -> None:
-        """The same of its deliveries."""
+        """The deliveries of this pass leave once this name has come to that number."""
         if number > durable.reached:
             self.delivery_needs = with_need(self.delivery_needs, durable, number)
             self.gated = True
 
     def write_after(self, durable: Durable, number: int) -> None:
-        """The same of all, and of what is delivered in later passes: a CONNACK or SUBACK comes before that."""
+        """All of this pass, and what later passes deliver, waits so: a CONNACK or SUBACK comes before that."""
         self.answer_after(durable, number)
         self.deliver_after(durable, number)
 

@@ -389,7 +389,7 @@ class ConnectionWatch:
         """Something changed that may bring the next look forward."""
 
     def look(self) -> None:
-        """The same at once, for what every connection does: a call of the event loop is dearer than a look."""
+        """Looks at once, for what every connection does: a call of the event loop is dearer than a look."""
 
 
 NOBODY: Final = ConnectionWatch()

@@ -73,6 +73,6 @@ class DiskRoom:
         return f"{free} bytes are free below {folder}, {least} are to stay (store.min_free_bytes)"
 
     def check(self, folder: Path, size: int = 0, share: int = 1) -> None:
-        """The same. Raises `OSError`, as a full disk does."""
+        """Raises `OSError`, as a full disk does, where `lack` gives a reason."""
         if lack := self.lack(folder, size, share):
             raise OSError(errno.ENOSPC, lack)

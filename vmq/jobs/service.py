@@ -369,7 +369,7 @@ class JobService:
             raise OSError(reason)
 
     async def safe_with_copies(self) -> bool:
-        """The same, and what was just added is on its hosts; or it is not to be, then False.
+        """Ends a pass as `safe` does; True: what was just added is on its hosts, too; False: it is not to be.
 
         Raises:
             OSError: it cannot be written.

@@ -74,7 +74,7 @@ class JobSharing:
         told(True)
 
     def when_there(self, jobs: list[Job], deadline: float, told: Told) -> None:
-        """The same of jobs that go on whoever waits for them; who is told that they are not in time may ask again."""
+        """Has somebody told of jobs that go on whoever waits; who hears that they are not in time may ask again."""
         told(True)
 
     def ask(self, job_id: bytes, deadline: float, told: Told) -> None:

@@ -152,7 +152,7 @@ def joined(words: list[str], index: int) -> str | None:
 
 
 def interned(word: str) -> str:
-    """The same text, as one object with others that are alike if it is a word that many filters and topics may have.
+    """A word as one object with its likes, if many filters and topics may have it.
 
     Words with digits tell devices and clients apart: to intern those would take more memory than it saves.
     """

@@ -33,7 +33,7 @@ def where_raised(error: BaseException, source: str) -> str:
 
 
 def where_it_waits(awaitable: Any, source: str) -> str:
-    """Likewise, where a coroutine of a plugin is at the moment."""
+    """The line at which a coroutine of a plugin is at the moment, written as by `where_raised`."""
     frames: list[tuple[CodeType, int]] = []
     while isinstance(awaitable, CoroutineType):
         frame: FrameType | None = awaitable.cr_frame

@@ -25,7 +25,7 @@ def wanted_of(subscriber: Subscriber) -> list[Subscription]:
 
 
 def as_asked(subscriber: Subscriber, wanted: list[Subscription]) -> list[Subscription]:
-    """The same as plugins are asked about it: with the filters that the client had asked for.
+    """Subscriptions as plugins are asked about them: with the filters that the client had asked for.
 
     They are not asked about what they made of these themselves: one that puts a level in front would do it again.
     """

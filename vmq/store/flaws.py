@@ -87,7 +87,7 @@ def has_flaw(decode: Callable[[bytes], str], raw: bytes) -> bool:
 
 
 def has_scoped_flaw(decode: Callable[[bytes], str], raw: bytes) -> bool:
-    """The same, behind a mountpoint or not."""
+    """Whether bytes, behind a mountpoint or not, have a flaw as of `has_flaw`."""
     try:
         mountpoint, rest = split_scope(raw)
     except UnicodeDecodeError:

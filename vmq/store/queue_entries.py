@@ -339,7 +339,7 @@ class Entries(Writes):
         self.put_entry(inflight_key(session, delivery.order), session, delivery)
 
     def put_sent(self, session: bytes, delivery: Delivery) -> bool:
-        """The same, but what waited may keep its entry where it is, which is noted; whether it does."""
+        """A delivery is sent, and what waited may keep its entry where it is, which is noted; whether it does."""
         if self.is_alone and delivery.key and delivery.qos == 1:
             if self.sent.add(session, delivery.seq, delivery.packet_id, delivery.order):
                 if not self.is_urgent:

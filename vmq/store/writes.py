@@ -68,7 +68,7 @@ class Writes:
         self.dirty[key] = None
 
     def delete_later(self, key: bytes) -> None:
-        """The same of what nobody waits for: it goes with a commit soon."""
+        """Deletes what nobody waits for: it goes with a commit soon."""
         if not self.is_due:
             self.is_due = True
             self.schedule()

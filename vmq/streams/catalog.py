@@ -485,7 +485,7 @@ class Catalog:
         return done
 
     def drop(self, name: str) -> "Future[None]":
-        """The same of a stream that may be deleted, whoever has made it."""
+        """Deletes a stream that may be deleted, whoever has made it."""
         stream = self.get(name)
         stream.fed, stream.gone = False, True
         self.on_change()

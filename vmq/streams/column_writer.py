@@ -205,7 +205,7 @@ class ColumnWriter:
         )
 
     def counts_with_newest(self, partitions: Sequence[Partition]) -> ColumnCounts:
-        """The same, and that of the newest rows behind those files, which are looked at now: not for the event loop."""
+        """The `counts` with those of the newest rows behind the files, looked at now: not in the event loop."""
         most = max(1, NEWEST // max(1, len(partitions)))
         newest = [newest_counts(each, self._counted(each), most) for each in partitions]
         return sum_of([self.counts(partitions), *newest])

@@ -170,7 +170,7 @@ class DamagedPartition(Partition):
             self.parking.log().sync()
 
     def sync_behind(self) -> None:
-        """Likewise, where the stream's acks do not ask for it."""
+        """Waits until what waits is on disk, where the stream's acks do not ask for it."""
         if self.parking.is_used:
             self.parking.log().sync_behind()
 

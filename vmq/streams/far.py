@@ -99,7 +99,7 @@ def locate(partition: PartitionLog, start: int, until: int | None = None) -> Loc
 
 
 def thinned(found: Located, projection: Projection, until: int) -> Located:
-    """The same for whoever wants few topics, up to an offset: without segments in which a get finds them at once."""
+    """What was located, for few topics, up to an offset: without segments whose rows a get finds at once."""
 
     def is_sparse_at(spot: Spot) -> bool:
         path = Path(spot.path)

@@ -59,7 +59,7 @@ def open_more(leaving: LeavingStreams, stream: Grows, count: int) -> "asyncio.Fu
 
 
 async def grow(leaving: LeavingStreams, stream: Grows, count: int) -> None:
-    """The same, to the end, where it has fewer.
+    """Has a stream have so many partitions where it has fewer, and returns when it has them.
 
     Raises:
         StreamError: it is being made, grows or is being deleted.

@@ -104,7 +104,7 @@ class Logs(Protocol):
 
 
 class RowLogs(Logs, Protocol):
-    """The same, of which rows can be had as Arrow has them."""
+    """All partitions of a stream, of which rows can be had as Arrow has them."""
 
     def rows(self, number: int, wanted: PageQuery, columns: Sequence[str]) -> RowPage:
         """Some columns of `COLUMNS` of a page; see `page`."""
@@ -262,7 +262,7 @@ class LogsAnywhere:
         )
 
     def rows(self, number: int, wanted: PageQuery, columns: Sequence[str]) -> RowPage:
-        """The same, as Arrow has them: some columns of `COLUMNS`.
+        """The rows of a page as Arrow has them: some columns of `COLUMNS`.
 
         Raises:
             AwayError: its owner does not answer.

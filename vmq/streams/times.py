@@ -33,7 +33,7 @@ def offset_at(partition: PartitionLog, time: int) -> int:
 
 
 def _first_at(partition: PartitionLog, base: int, time: int) -> int | None:
-    """The same of the segment that begins at an offset; None: compaction has left no such row, or none has come yet.
+    """That offset within the segment that begins at one; None: compaction has left no such row, or none has come yet.
 
     Raises:
         DamagedError: a batch is not what was written.

@@ -69,7 +69,7 @@ class WorkerClient:
         parameters: Mapping[str, Any] | None = None,
         patience: float | None = PATIENCE,
     ) -> bytes:
-        """The same, as JSON."""
+        """What an operation of the API answers, as JSON."""
         given = {name: each for name, each in (parameters or {}).items() if each is not None}
         status, body = await self._request(
             number,

@@ -292,7 +292,7 @@ class UnixPeer:
             transport.writelines((head, payload))
 
     def send_numbered(self, place: tuple[int, int, int], payload: bytes) -> bool | None:
-        """The same of a reliable channel: the life, the oldest number that is kept, and the payload's own.
+        """Sends a payload of a reliable channel: the life, the oldest number that is kept, and its own.
 
         Returns whether the system has taken it whole; None: it may not go so now.
         """

@@ -266,7 +266,7 @@ def lifetime(text: str) -> str:
 
 
 def span(text: str) -> str:
-    """The same of a broker whose `m` is a minute, as EMQX has it; rounded up to minutes."""
+    """A span of a broker whose `m` is a minute, as EMQX has it; rounded up to minutes."""
     if text.strip().lower() in ("never", "infinity", "0"):
         return "never"
     minutes = max(1, math.ceil(seconds(text) / 60))

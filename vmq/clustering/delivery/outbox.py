@@ -219,7 +219,7 @@ class PeerOutbox:
         self._store.put(entry.key, entry.payload)
 
     def keep_all(self) -> bool:
-        """The same of all that the peer has not confirmed; returns whether there was any."""
+        """Puts all batches into the store that the peer has not confirmed; returns whether there was any."""
         lacking = [entry for entry in self._sent if not entry.is_stored]
         for entry in lacking:
             self.keep(entry)

@@ -64,7 +64,7 @@ def outgoing_key(peer: str, life: int, number: int) -> bytes:
 
 
 def parcel_key(prefix: bytes, life: int, number: int) -> bytes:
-    """The same behind what the keys of all batches to that peer begin with."""
+    """The key of a batch, behind the `prefix` that the keys of all batches to that peer have."""
     return prefix + life.to_bytes(8, "big") + number.to_bytes(8, "big")
 
 

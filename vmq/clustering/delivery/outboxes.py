@@ -269,7 +269,7 @@ class Outboxes(Peers):
         return sum(outbox.messages for outbox in each), sum(outbox.size for outbox in each)
 
     def waiting_for(self, peer: str) -> tuple[int, int]:
-        """The same of one peer."""
+        """How many messages wait for one peer or for its confirmations, and their bytes."""
         outbox = self._outboxes.get(peer)
         return (0, 0) if outbox is None else (outbox.messages, outbox.size)
 
@@ -347,7 +347,7 @@ class Outboxes(Peers):
             self.on_lost(outbox.peer)
 
     def lose_others(self, members: Iterable[str]) -> None:
-        """The same of all who were no members any more when this life began."""
+        """What waits for peers that were no members any more when this life began goes to others."""
         for peer in sorted(self._outboxes.keys() - set(members) - self.lost.keys()):
             self._lose(self._outboxes[peer])
 

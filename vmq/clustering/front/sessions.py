@@ -39,7 +39,7 @@ class SessionNode:
         self.finish()
 
     def take(self, sender: int, message: NodeMessage) -> None:
-        """The same, of one of several messages: `finish` is to follow."""
+        """One of several messages of another node, over a link that is whole; `finish` is to follow."""
         if isinstance(message, OfferTaken):
             self.origin.on_taken(message)
         elif not self.front.receive(message):

@@ -280,7 +280,7 @@ class Places:
                 yield from (self.places[name, each].group for each in numbers if each < last)
 
     def families(self) -> Iterator[Family]:
-        """The same for metrics."""
+        """The figures of the groups, for metrics."""
         found = {"groups": len(self.open), **self.figures()}
         for what, (name, text) in _FAMILIES.items():
             yield Family(name, "gauge", text, (Sample((), found[what]),))
@@ -378,7 +378,7 @@ class Places:
 
 
 def _joined(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The same ranges in order, those that meet as one; of too many the first ones are."""
+    """Ranges in order, those that meet joined to one; of too many the first ones are."""
     found: list[tuple[int, int]] = []
     for first, end in sorted(ranges):
         if found and first <= found[-1][1]:

@@ -159,7 +159,7 @@ class Roads:
         return found
 
     def dotted(self, stream: str, number: int) -> DottedProducer | None:
-        """The same for rows with dots."""
+        """The producer of a partition for rows with dots; None as of `producer`."""
         key = (stream, number)
         found = self._dotted.get(key)
         if found is None and (known := self._known(stream)) is not None:
@@ -353,7 +353,7 @@ class Roads:
             yield f"what has no quorum cannot be kept: {self._kept.failure}"
 
     def families(self) -> Iterator[Family]:
-        """The same for metrics."""
+        """What waits for leaders, and what only this node has, for metrics."""
         kept = sum(max(0, each.kept) for each in self._producers.values())
         for name, value, text in (
             (

@@ -174,7 +174,7 @@ class Routing(Elsewhere):
         message: Message,
         source: Source,
     ) -> None:
-        """The same without its share groups, but for those of which these slots have a member."""
+        """Has the slots say it, without share groups but for those of which these slots have a member."""
         publish: RemotePublish | None = None
         publisher = source.publisher()
         self._core.counters.router_matches_remote += len(route.nodes)

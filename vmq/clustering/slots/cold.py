@@ -163,7 +163,7 @@ class ColdQueues(SlotQueues):
         self.block_of(client, dot[0], dot[1] // PLACES).add(dot[1] % PLACES, qos)
 
     def put_late(self, client: str, dot: Dot, qos: int, message: StoredMessage) -> None:
-        """The same of a message that may have been here for others before: it comes into another record.
+        """A message that may have been here for others before joins a client's queue: in another record.
 
         Who has the record that it was in does not know that it is for this client, too.
         """

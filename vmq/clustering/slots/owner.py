@@ -365,7 +365,7 @@ class SlotOwner(OwnedSlot):
     def take_here(
         self, dot: Dot, topic: bytes, payload: bytes, qos: int, group: str, retain: bool, but: str
     ) -> bool:
-        """The same of a message of this node; False: its publisher is to wait for room in a queue."""
+        """A message of this node joins the queues; False: its publisher is to wait for room in one."""
         self._take_one(dot, topic, payload, qos, group, retain, but)
         full = self.attachments.subscribers.take_full()
         if full:

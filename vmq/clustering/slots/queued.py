@@ -119,7 +119,7 @@ class StoredMessage:
         return self.group != "" and not self.group.startswith(ONLY)
 
     def placed(self, stamp: int, moves: int) -> "StoredMessage":
-        """The same message in another place."""
+        """This message in another place of its queue."""
         topic, payload, retain = self.topic, self.payload, self.retain
         return StoredMessage(stamp, topic, payload, self.qos, self.address(), moves, retain)
 

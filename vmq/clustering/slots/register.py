@@ -106,7 +106,7 @@ def begins_in_both(one: NodeClock, other: NodeClock) -> NodeClock:
 
 
 def begins_without(begin: NodeClock, dots: NodeClock) -> NodeClock:
-    """The same without what the client gets of that all the same, from another side."""
+    """A begin without those dots which the client gets all the same, from another side."""
     return NodeClock(
         {
             origin: _or_nothing(subtract(runs, dots.runs.get(origin, [])))

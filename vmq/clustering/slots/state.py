@@ -238,7 +238,7 @@ class SlotState(ColdQueues):
         return found
 
     def wanted_of(self, topic: bytes, scope: str) -> list[tuple[str, int]]:
-        """The same; of a topic that was asked for last, at once."""
+        """The answer of `wanted`; of the topic that was asked for last, without looking."""
         if (topic is not self._topic and topic != self._topic) or scope != self._scope:
             self._found = self.wanted(topic.decode(), scope)
             self._topic, self._scope = topic, scope

@@ -299,7 +299,7 @@ def join_keys(keys: dict[int, bytes], count: int) -> bytes:
 
 
 def pack_keys(data: bytes) -> bytes:
-    """The same in few bytes: most are alike."""
+    """Keys as `join_keys` puts them, in few bytes: most are alike."""
     return compress_bytes(data, 1)
 
 

@@ -78,7 +78,7 @@ class SharingContext:
         return _RANK if job.copies is None else self.grace_of(job.copies)
 
     def grace_of(self, copies: JobCopies) -> float:
-        """The same, of a job that these may have."""
+        """Seconds that this node leaves to who serves a job of which these may have copies."""
         nodes = copies.nodes
         return _RANK * (1 + (nodes.index(self.me) if self.me in nodes else len(nodes)))
 

@@ -21,7 +21,7 @@ class JobWalk:
             self._left = list(reversed(self.machine.jobs))
 
     def begin_later(self, at: float) -> None:
-        """The same, not before a time."""
+        """Begins a walk from the first job on, not before a time."""
         self._again_at = min(self._again_at, at)
 
     def is_over(self) -> bool:

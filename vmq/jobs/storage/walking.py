@@ -67,7 +67,7 @@ class FrameWalk:
         at: i64,
         offset: int,
     ) -> int:
-        """The same behind a job with a key, whose header ends there: those that have keys are all written whole."""
+        """Jobs follow one with a key, whose header ends there: those that have keys are all written whole."""
         return 0
 
     def follow(

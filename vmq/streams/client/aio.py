@@ -1,4 +1,4 @@
-"""The same member for programs of asyncio: what blocks is done in a thread of its own."""
+"""A member of a group for programs of asyncio: what blocks is done in a thread of its own."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

@@ -119,5 +119,5 @@ def decode(raw: bytes, kind: type[T], what: str) -> T:
 
 
 def encode(value: Struct) -> bytes:
-    """The same, as JSON."""
+    """What a client says, as JSON."""
     return msgspec.json.encode(value)

@@ -163,7 +163,7 @@ class Cursor:
         return BatchSpan(self.unpack(packed, fields), packed.offset, packed.next, packed.end)
 
     def read_packed(self, *, stays: bool = False) -> Packed | None:
-        """The same, as the batches lie in the segment."""
+        """The batches at the cursor as they lie in the segment, and moves it behind them."""
         wanted = self.offset
         packed = self._read_packed()
         # An index leads to a batch before the offset; where a large one follows small ones, they are not read together.

@@ -143,7 +143,7 @@ class Active:
             self.sync_open(fd, size)
 
     def sync_open(self, fd: int, size: int) -> None:
-        """The same, for who has the file open: sealed and closed meanwhile, it is not to be had again."""
+        """Syncs for who has the file open: sealed and closed meanwhile, it is not to be had again."""
         with self.syncing:
             if self.is_doubtful:
                 write_again(fd, self.synced, size)
@@ -173,7 +173,7 @@ class BatchSpan(NamedTuple):
 
 
 class Packed(NamedTuple):
-    """The same as an Arrow IPC stream, compressed as they lie in the segment.
+    """Consecutive batches as an Arrow IPC stream, compressed as they lie in the segment.
 
     Its rows have consecutive offsets, or are `compacted`: then each brings its own. It has none where batches without
     rows were passed over: one reads on.
@@ -198,7 +198,7 @@ class SegmentFlawError(Exception):
         self.short = short
 
     def damage(self, path: Path) -> DamagedError:
-        """The same, for whoever reads about it."""
+        """This damage as the error that readers get."""
         return DamagedError(path, self.position, self.offset, self.reason)
 
 
@@ -296,7 +296,7 @@ def read_span(
 def read_packed(
     fd: int, header: Header, position: int, limit: int, offset: int, most: int = SPAN_BYTES
 ) -> Packed:
-    """The same batches as they lie in the file; their checksums are right.
+    """Reads the batches from a position on as they lie in the file; their checksums are right.
 
     `most`: bytes in memory with which they are enough.
 

@@ -130,7 +130,7 @@ class Digests:
     def named(
         self, segments: Iterable[Sealed], note: Callable[[DamagedError], None]
     ) -> Iterator[SealedFile]:
-        """The same of several, up to one that is damaged: that is noted."""
+        """What others are told of several segments, up to one that is damaged: that is noted."""
         for sealed in segments:
             try:
                 yield self.of(sealed)

@@ -224,7 +224,7 @@ class ReplicaPartition(Partition):
         """Nothing is written to it from outside."""
 
     def rollback(self) -> None:
-        """Likewise."""
+        """Nothing is taken back, for nothing is written to it from outside."""
 
     def last_receipt(self) -> str:
         """Of none of its messages is it known here that it is there."""

@@ -60,7 +60,7 @@ class BrokerAccess:
         return self.in_loop(self.may_subscribe(user, filters, group))
 
     def sees(self, user: str | None, filters: Sequence[str]) -> bool:
-        """The same, and nothing is logged: what a list leaves out is refused to nobody."""
+        """Whether the user may subscribe to these filters, unlogged: what a list leaves out is refused to nobody."""
         return self.in_loop(self.may_subscribe(user, filters, is_logged=False))
 
     def may_write(self, user: str | None, topic: str) -> bool:

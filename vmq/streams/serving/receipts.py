@@ -205,7 +205,7 @@ class Receipts(ReceiptsPort):
             log.error("cannot read which messages streams lack: %s", error)
 
     def look_up(self, streams: Mapping[str, Stream]) -> None:
-        """The same.
+        """Looks up which streams lack what they had not confirmed.
 
         Raises:
             plyvel.Error: the store cannot be read.
@@ -274,7 +274,7 @@ def names_as_bytes(names: frozenset[str] | None) -> bytes:
 
 
 def names_of(value: bytes) -> frozenset[str] | None:
-    """The same the other way round."""
+    """The names of streams in such a value."""
     return frozenset(value.decode(errors="replace").split("\0")) if value else None
 
 
