@@ -141,6 +141,9 @@ def write_project(name: str, folder: Path | None = None) -> list[Path]:
         raise ProjectError(
             f"{name!r} is no name for a plugin; accepted: lower-case letters and digits, joined by _"
         )
+    if name.startswith("vmq_"):
+        plain = name.removeprefix("vmq_")
+        raise ProjectError(f"{name!r}: its package is vmq_NAME by itself; accepted: {plain!r}")
     if importlib.util.find_spec(f"vmq_{name}") is not None:
         raise ProjectError(f"the package vmq_{name} is installed already: give another name")
     root = Path(f"vmq-{name.replace('_', '-')}") if folder is None else folder

@@ -54,6 +54,7 @@ def test_a_name_that_cannot_be_one_is_refused(tmp_path: Path) -> None:
     for name in ("Rooms", "my-plugin", "1st", ""):
         done = here("plugin", "new", name, "--folder", str(tmp_path / "x"))
         done.tells(1, "accepted: lower-case letters")
+    here("plugin", "new", "vmq_rooms").tells(1, "accepted: 'rooms'")
     assert list(tmp_path.iterdir()) == []
 
 
