@@ -58,6 +58,7 @@ def are_owned(brokers: House) -> bool:
     found = [
         slot
         for broker in brokers.brokers.values()
+        if len(service(broker).here.reach.peers) >= len(brokers.brokers) - 1  # it knows of all
         for slot, owner in service(broker).machines.slots.owners.items()
         if _serves(broker, owner)
         and (wanted := service(broker).machines.slots.places.wanted(slot))
